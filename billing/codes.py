@@ -1,0 +1,31 @@
+"""Every reason why an event did not simply become PROCESSED. docs/operations.md explains them."""
+
+from django.db import models
+
+
+class ErrorCode(models.TextChoices):
+    # Not believed.
+    INVALID_SIGNATURE = "INVALID_SIGNATURE"
+    TIMESTAMP_EXPIRED = "TIMESTAMP_EXPIRED"
+    # Believed, but nothing to do.
+    NON_SUCCESS_STATUS = "NON_SUCCESS_STATUS"
+    OUT_OF_ORDER = "OUT_OF_ORDER"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    TEST_MODE = "TEST_MODE"
+    # Parked until somebody appears who can be given what was bought.
+    USER_MISSING = "USER_MISSING"
+    UNLINKED_PAYMENT = "UNLINKED_PAYMENT"
+    # A person must decide.
+    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"
+    PLAN_UNKNOWN = "PLAN_UNKNOWN"
+    PERIOD_OVERFLOW = "PERIOD_OVERFLOW"
+    PAYLOAD_CONFLICT = "PAYLOAD_CONFLICT"
+    CANCEL_UNCONFIRMED = "CANCEL_UNCONFIRMED"
+    MALFORMED = "MALFORMED"
+    RETRIES_EXHAUSTED = "RETRIES_EXHAUSTED"
+    # Tried again by itself.
+    PROCESSING_ERROR = "PROCESSING_ERROR"
+
+
+# Waiting is not failing: these do not use up attempts.
+WAITING = frozenset({ErrorCode.USER_MISSING, ErrorCode.UNLINKED_PAYMENT})

@@ -1,0 +1,29 @@
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+
+from webhooks.providers import enabled_providers, find_provider
+
+
+@checks.register()
+def providers_are_configured(**_kwargs: Any) -> list[checks.CheckMessage]:
+    found: list[checks.CheckMessage] = []
+    for suffix, secrets in settings.WEBHOOK_SECRETS.items():
+        if find_provider(suffix.lower().replace("_", "-")) is None:
+            found.append(
+                checks.Error(f"WEBHOOK_SECRETS_{suffix}: no such provider", id="webhooks.E001")
+            )
+        if any(len(secret) < 8 for secret in secrets):
+            found.append(
+                checks.Error(f"WEBHOOK_SECRETS_{suffix}: a secret is too short", id="webhooks.E002")
+            )
+    if not enabled_providers():
+        found.append(
+            checks.Warning(
+                "No provider is on: every webhook is answered with 404.",
+                hint="Set WEBHOOK_SECRETS_TILDA.",
+                id="webhooks.W001",
+            )
+        )
+    return found

@@ -1,0 +1,143 @@
+"""The end of an event's walk: its own row, its siblings', the audit."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+from django.db import Error as DatabaseError
+from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Now
+
+from billing.codes import ErrorCode
+from webhooks import audit, schedule
+from webhooks.audit import Action, Request
+from webhooks.judging import Verdict, for_review
+from webhooks.models import EventStatus, ReviewState, WebhookEvent
+from webhooks.outcomes import Change, Outcome, result_of, standing
+from webhooks.transactions import short_transaction
+
+logger = structlog.get_logger("webhooks")
+
+
+def finish(
+    event: WebhookEvent,
+    request: Request,
+    verdict: Verdict,
+    change: Change | None = None,
+    siblings: list[WebhookEvent] | None = None,
+) -> Outcome:
+    """`event` is locked and has its `age`."""
+    change = change or Change()
+    age: timedelta = event.age  # type: ignore[attr-defined]
+    waits = verdict.status == EventStatus.FAILED_RETRYABLE
+    if waits and schedule.waited_too_long(age):
+        verdict, waits = for_review(ErrorCode(str(verdict.code)), verdict.message), False
+    review = verdict.review or (ReviewState.RESOLVED if event.review else None)
+    WebhookEvent.objects.filter(pk=event.pk).update(
+        status=verdict.status,
+        error_code=verdict.code,
+        error_message=verdict.message,
+        review=review,
+        processed_at=Now(),
+        next_attempt_at=schedule.after_parking(age) if waits else None,
+        # Waiting is not failing: the tries so far are forgotten.
+        attempts=0 if waits else event.attempts,
+    )
+    event.status, event.error_code, event.review = verdict.status, verdict.code, review
+    if siblings and change.applied_now:
+        _finish_siblings(siblings)
+    write_audit(event, request, change)
+    return Outcome(
+        result_of(verdict.status, verdict.code), event, verdict.code, verdict.message, change
+    )
+
+
+def write_audit(event: WebhookEvent, request: Request, change: Change) -> None:
+    actions = [request.action] if request.action else []
+    if change.linked_now:
+        actions.append(Action.PAYMENT_LINKED)
+    if change.applied_now:
+        actions.append(Action.PAYMENT_APPLIED)
+    if not actions:
+        return
+    audit.write(
+        *(
+            audit.entry(
+                action,
+                request.actor,
+                reason=request.reason,
+                event_id=event.pk,
+                payment_id=change.payment_id,
+                subscription_id=change.subscription_id,
+                user_id=change.user_id,
+                details=_details(event, change),
+            )
+            for action in dict.fromkeys(actions)
+        )
+    )
+
+
+def record_failure(event: WebhookEvent, error: Exception) -> Outcome:
+    """After the rollback. Should this fail too, the event is due again by itself."""
+    code, message = ErrorCode.PROCESSING_ERROR, _describe(error)
+    logger.error("processing_failed", webhook_event_id=str(event.pk), exc_info=error)
+    if schedule.exhausted(event.attempts):
+        verdict = for_review(ErrorCode.RETRIES_EXHAUSTED, message)
+    else:
+        verdict = Verdict(EventStatus.FAILED_RETRYABLE, code, message)
+    retry = verdict.status == EventStatus.FAILED_RETRYABLE
+    try:
+        with short_transaction():
+            rows = _unfinished(event).update(
+                status=verdict.status,
+                error_code=verdict.code,
+                error_message=verdict.message,
+                review=verdict.review,
+                processed_at=Now(),
+                next_attempt_at=schedule.after_failure(event.attempts) if retry else None,
+            )
+    except DatabaseError:
+        logger.exception("failure_not_recorded", webhook_event_id=str(event.pk))
+        rows = 1
+    if rows == 0:
+        # Somebody else finished it while we failed.
+        event.refresh_from_db(fields=["status", "error_code", "error_message"])
+        return standing(event)
+    return Outcome(result_of(verdict.status, verdict.code), event, verdict.code, message)
+
+
+def _finish_siblings(siblings: list[WebhookEvent]) -> None:
+    WebhookEvent.objects.filter(pk__in=[sibling.pk for sibling in siblings]).update(
+        status=EventStatus.PROCESSED,
+        error_code=None,
+        error_message=None,
+        processed_at=Now(),
+        next_attempt_at=None,
+        review=Case(When(review=ReviewState.OPEN, then=Value(ReviewState.RESOLVED))),
+    )
+
+
+def _unfinished(event: WebhookEvent):  # type: ignore[no-untyped-def]
+    done = Q(status__in=[EventStatus.PROCESSED, EventStatus.IGNORED])
+    return WebhookEvent.objects.filter(pk=event.pk, signature_valid=True).exclude(done)
+
+
+def _details(event: WebhookEvent, change: Change) -> dict[str, object]:
+    details: dict[str, object] = {"event_status": event.status, "error_code": event.error_code}
+    if change.applied_now and change.subscription_end_before and change.subscription_end_after:
+        details["end_before"] = change.subscription_end_before.isoformat()
+        details["end_after"] = change.subscription_end_after.isoformat()
+    return details
+
+
+def _describe(error: Exception) -> str:
+    """The kind of error, never its text: PostgreSQL quotes whole rows in some."""
+    cause = error.__cause__ or error
+    diagnosis = getattr(cause, "diag", None)
+    parts = [
+        type(error).__name__,
+        getattr(cause, "sqlstate", None),
+        getattr(diagnosis, "constraint_name", None),
+    ]
+    return " ".join(str(part) for part in parts if part)

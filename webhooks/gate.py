@@ -1,0 +1,55 @@
+"""What is refused before anybody looks inside."""
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.request import UnreadablePostError
+
+from webhooks.errors import Refused
+from webhooks.providers.base import Delivery
+
+
+def admit(request: HttpRequest) -> Delivery:
+    if request.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+        # Never inflated: a kilobyte can become a gigabyte.
+        raise Refused(415, "UNSUPPORTED_ENCODING", "send the body without Content-Encoding")
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return Delivery(body=_read_body(request), headers=headers)
+
+
+def source_address(request: HttpRequest) -> str | None:
+    """The peer's address. Headers that anybody can send are not looked at."""
+    return request.META.get("REMOTE_ADDR") or None
+
+
+def _read_body(request: HttpRequest) -> bytes:
+    """At most the limit and one byte, whatever Content-Length claims.
+
+    Read from the WSGI input itself: Django's own stream believes a missing Content-Length
+    (a chunked body) to mean an empty one.
+    """
+    limit = settings.WEBHOOK_MAX_BODY_BYTES
+    declared = request.META.get("CONTENT_LENGTH") or ""
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise _too_large()
+    left = int(declared) if declared.isdigit() else limit + 1
+    stream, chunks = request.META["wsgi.input"], []
+    try:
+        while left > 0 and (chunk := stream.read(min(left, 65_536))):
+            chunks.append(chunk)
+            left -= len(chunk)
+    except (OSError, UnreadablePostError) as error:
+        raise _cut_off() from error
+    body = b"".join(chunks)
+    if len(body) > limit:
+        raise _too_large()
+    if declared.isdigit() and len(body) < int(declared):
+        raise _cut_off()
+    return body
+
+
+def _too_large() -> Refused:
+    return Refused(413, "BODY_TOO_LARGE", "the body is over the limit")
+
+
+def _cut_off() -> Refused:
+    return Refused(400, "MALFORMED", "the body is shorter than announced")

@@ -1,0 +1,234 @@
+"""The durable point: once `store` returns, the event survives anything."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import DataError, connection
+from django.db.models.functions import Now
+
+from billing.codes import ErrorCode
+from billing.facts import NotAPayment, PaymentFact
+from subscriptions.ids import time_ordered_id
+from webhooks.models import EventStatus, ReviewState, WebhookEvent
+from webhooks.providers.base import Delivery, Malformed, Proof, Provider
+
+MAX_SAMPLE_BYTES = 16 * 1024
+# Everything but what the database fills in itself, and the due time, which is by its clock.
+_COLUMNS = (
+    "id",
+    "provider",
+    "external_event_id",
+    "external_payment_id",
+    "merchant_uid",
+    "event_type",
+    "payload",
+    "raw_body",
+    "headers",
+    "payload_hash",
+    "fingerprint",
+    "signature_valid",
+    "signature_method",
+    "key_id",
+    "status",
+    "occurred_at",
+    "attempts",
+    "is_test",
+    "review",
+    "conflict_of_id",
+    "error_code",
+    "error_message",
+    "source_ip",
+    "forged_slot",
+)
+# What the walk needs back; the body need not travel twice.
+_RETURNED = """
+    RETURNING id, provider, external_event_id, external_payment_id, merchant_uid, event_type,
+        payload_hash, fingerprint, signature_valid, status, received_at, attempts, deliveries,
+        review, error_code
+"""
+
+
+@dataclass(frozen=True)
+class Stored:
+    event: WebhookEvent
+    is_new: bool
+    is_conflict: bool = False
+
+
+def store(
+    provider: Provider,
+    delivery: Delivery,
+    proof: Proof,
+    said: PaymentFact | NotAPayment | Malformed,
+) -> Stored:
+    """Insert the event or find the one it repeats. One statement, committed by itself.
+
+    A repeat waits here while the first is being processed, and then sees how it ended.
+    """
+    values = _values(provider, delivery, said) | {
+        "signature_valid": True,
+        "signature_method": proof.method,
+        "key_id": proof.key_id,
+    }
+    try:
+        event, is_new = _insert_or_find(values)
+    except DataError:
+        # What PostgreSQL cannot show as JSON must not keep the bytes out.
+        event, is_new = _insert_or_find(values | {"payload": None})
+    if not is_new and _says_something_else(event, values):
+        return _store_conflict(event, values)
+    return Stored(event, is_new)
+
+
+def store_forged(
+    provider: Provider,
+    delivery: Delivery,
+    code: ErrorCode,
+    said: PaymentFact | NotAPayment,
+    *,
+    source_ip: str | None,
+) -> None:
+    """Keep a sample, outside the unique keys of genuine events.
+
+    The sample is a fixed number of slots, each source may use only some of them, and a taken
+    slot stays taken until it is pruned: however large a flood is, the table does not grow.
+    """
+    values = _values(provider, delivery, said) | {
+        "raw_body": delivery.body[:MAX_SAMPLE_BYTES],
+        "payload": None,
+        "signature_valid": False,
+        "status": EventStatus.FAILED_FINAL,
+        "next_attempt_in_s": None,
+        "attempts": 0,
+        "error_code": code,
+        "error_message": "did not prove itself",
+        "source_ip": source_ip,
+        "forged_slot": _slot(source_ip),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_insert_sql("ON CONFLICT (forged_slot) DO NOTHING"), values)
+
+
+def prune_forged() -> int:
+    """Forget samples of forged requests that are older than the setting says."""
+    too_old = Now() - timedelta(days=settings.WEBHOOK_FORGED_DAYS_KEPT)
+    deleted, _ = WebhookEvent.objects.filter(
+        forged_slot__isnull=False, received_at__lt=too_old
+    ).delete()
+    return deleted
+
+
+def payload_hash(provider: Provider, body: bytes) -> str:
+    return hashlib.sha256(provider.slug.encode() + body).hexdigest()
+
+
+def _insert_or_find(values: dict[str, Any]) -> tuple[WebhookEvent, bool]:
+    key = "external_event_id" if values["external_event_id"] is not None else "payload_hash"
+    null = "IS NOT NULL" if key == "external_event_id" else "IS NULL"
+    # The condition is that of the unique constraints in models.py.
+    on_conflict = f"""
+        ON CONFLICT (provider, {key})
+        WHERE external_event_id {null}
+            AND (signature_valid OR signature_valid IS NULL) AND conflict_of_id IS NULL
+        DO UPDATE SET deliveries = known.deliveries + 1
+        {_RETURNED}, xmax = 0 AS is_new
+    """
+    event = WebhookEvent.objects.raw(_insert_sql(on_conflict), values)[0]
+    return event, event.is_new  # type: ignore[attr-defined]
+
+
+def _store_conflict(first: WebhookEvent, values: dict[str, Any]) -> Stored:
+    conflict = values | {
+        "conflict_of_id": first.pk,
+        "status": EventStatus.FAILED_FINAL,
+        "next_attempt_in_s": None,
+        "attempts": 0,
+        "review": ReviewState.OPEN,
+        "error_code": ErrorCode.PAYLOAD_CONFLICT,
+        "error_message": f"the same event id came before with other content: {first.pk}",
+    }
+    on_conflict = f"""
+        ON CONFLICT (conflict_of_id, payload_hash) WHERE conflict_of_id IS NOT NULL
+        DO UPDATE SET deliveries = known.deliveries + 1
+        {_RETURNED}
+    """
+    event = WebhookEvent.objects.raw(_insert_sql(on_conflict), conflict)[0]
+    return Stored(event, is_new=False, is_conflict=True)
+
+
+def _says_something_else(event: WebhookEvent, values: dict[str, Any]) -> bool:
+    """Cosmetic differences are a resend; other money, or none before and some now, are not."""
+    before, now = event.fingerprint, values["fingerprint"]
+    if before == now or event.payload_hash == values["payload_hash"]:
+        return False
+    same_recipe = str(before).partition(":")[0] == str(now).partition(":")[0]
+    return same_recipe or before is None or now is None
+
+
+def _values(
+    provider: Provider, delivery: Delivery, said: PaymentFact | NotAPayment | Malformed
+) -> dict[str, Any]:
+    values: dict[str, Any] = dict.fromkeys(_COLUMNS) | {
+        "id": time_ordered_id(),
+        "provider": provider.slug,
+        "raw_body": delivery.body,
+        "headers": _kept_headers(provider, delivery),
+        "payload_hash": payload_hash(provider, delivery.body),
+        "status": EventStatus.VALIDATED,
+        # This process is about to make the first attempt; should it die, recovery looks then.
+        "attempts": 1,
+        "next_attempt_in_s": settings.WEBHOOK_FIRST_DUE_AFTER_S,
+        "is_test": False,
+    }
+    if isinstance(said, Malformed):
+        return values | {
+            "status": EventStatus.FAILED_FINAL,
+            "next_attempt_in_s": None,
+            "review": ReviewState.OPEN,
+            "error_code": ErrorCode.MALFORMED,
+            "error_message": str(said),
+        }
+    values |= {
+        "external_event_id": said.event_id,
+        "external_payment_id": said.external_payment_id,
+        "merchant_uid": said.merchant_uid,
+        "event_type": said.event_type,
+        "is_test": not said.live,
+        "payload": provider.payload(delivery),
+    }
+    if isinstance(said, PaymentFact):
+        values |= {"occurred_at": said.occurred_at, "fingerprint": provider.fingerprint(said)}
+    return values
+
+
+def _insert_sql(on_conflict: str) -> str:
+    columns = ", ".join(_COLUMNS)
+    values = ", ".join(f"%({column})s" for column in _COLUMNS)
+    due = "now() + make_interval(secs => %(next_attempt_in_s)s)"
+    # Column names and clauses are this module's own; every value is a parameter.
+    return f"""
+        INSERT INTO webhooks_webhookevent AS known ({columns}, next_attempt_at)
+        VALUES ({values}, {due})
+        {on_conflict}
+    """  # noqa: S608
+
+
+def _kept_headers(provider: Provider, delivery: Delivery) -> str:
+    kept = {name: delivery.headers.get(name) for name in provider.headers_kept}
+    return json.dumps({name: value for name, value in kept.items() if value is not None})
+
+
+def _slot(source_ip: str | None) -> int:
+    """One of the few slots that this source's forged requests compete for."""
+    total = max(settings.WEBHOOK_FORGED_ROWS_KEPT, 1)
+    digest = hashlib.sha256((source_ip or "").encode()).digest()
+    first = int.from_bytes(digest[:8]) % total
+    mine = random.randrange(max(settings.WEBHOOK_FORGED_ROWS_PER_SOURCE, 1))  # noqa: S311
+    return (first + mine) % total

@@ -1,0 +1,85 @@
+"""What became of an event, told to the caller, the log line and the counters alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from billing.codes import WAITING, ErrorCode
+from billing.recording import Recorded
+from billing.settling import Settlement
+from webhooks.models import EventStatus, WebhookEvent
+from webhooks.providers.base import Result
+
+
+@dataclass(frozen=True)
+class Change:
+    """Before → after, of the payment and of what it bought."""
+
+    payment_id: UUID | None = None
+    user_id: UUID | None = None
+    email: str | None = None
+    payment_status_before: str | None = None
+    payment_status_after: str | None = None
+    subscription_id: UUID | None = None
+    subscription_end_before: datetime | None = None
+    subscription_end_after: datetime | None = None
+    subscription_applied_before: datetime | None = None
+    subscription_applied_after: datetime | None = None
+    linked_now: bool = False
+    db_txid: str | None = None
+
+    @property
+    def applied_now(self) -> bool:
+        return self.subscription_applied_before is None and bool(self.subscription_applied_after)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: Result
+    event: WebhookEvent
+    code: ErrorCode | None = None
+    message: str | None = None
+    change: Change = field(default_factory=Change)
+
+    @property
+    def lag_ms(self) -> float:
+        """received_at to now, by the database's clock: `age` was read with the event's lock."""
+        age: timedelta = getattr(self.event, "age", timedelta())
+        return age / timedelta(milliseconds=1)
+
+
+def change_of(recorded: Recorded, settlement: Settlement) -> Change:
+    payment, extension = recorded.payment, settlement.extension
+    applied_at = payment.subscription_applied_at
+    return Change(
+        payment_id=payment.pk,
+        user_id=payment.user_id,
+        email=payment.email,
+        payment_status_before=recorded.status_before,
+        payment_status_after=payment.status,
+        subscription_id=payment.subscription_id,
+        subscription_end_before=extension.end_before if extension else None,
+        subscription_end_after=extension.ends_at if extension else None,
+        subscription_applied_before=None if extension else applied_at,
+        subscription_applied_after=applied_at,
+        linked_now=settlement.linked_now,
+        db_txid=recorded.txid,
+    )
+
+
+def result_of(status: EventStatus, code: ErrorCode | None) -> Result:
+    if status == EventStatus.FAILED_RETRYABLE and code in WAITING:
+        return Result.UNLINKED
+    return {
+        EventStatus.PROCESSED: Result.PROCESSED,
+        EventStatus.IGNORED: Result.IGNORED,
+        EventStatus.FAILED_FINAL: Result.FAILED_FINAL,
+    }.get(status, Result.FAILED_RETRYABLE)
+
+
+def standing(event: WebhookEvent) -> Outcome:
+    """Nothing was done now; the event stays as it is."""
+    code = ErrorCode(event.error_code) if event.error_code else None
+    return Outcome(Result.DUPLICATE, event, code, event.error_message)

@@ -1,0 +1,128 @@
+"""The one function that turns a stored event into its effects.
+
+The request runs it inline; recovery, linking, the back office and `reprocess_webhooks` run the
+very same.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from billing.codes import WAITING, ErrorCode
+from billing.facts import NotAPayment, PaymentFact
+from billing.linking import find_user
+from billing.recording import Source, record
+from billing.settling import settle
+from webhooks import judging
+from webhooks.audit import BY_INTAKE, Request
+from webhooks.finishing import finish, record_failure, write_audit
+from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
+from webhooks.outcomes import Change, Outcome, change_of, standing
+from webhooks.providers import provider_of
+from webhooks.providers.base import Delivery, Malformed
+from webhooks.transactions import short_transaction
+
+# Events of a payment that are done with once the payment is applied.
+_SETTLED_BY_A_GRANT = WAITING | {
+    ErrorCode.AMOUNT_MISMATCH,
+    ErrorCode.PLAN_UNKNOWN,
+    ErrorCode.PERIOD_OVERFLOW,
+}
+# A person may run these again, say after a provider's mapping was mended.
+_REOPENABLE_WHEN_IGNORED = frozenset(
+    {ErrorCode.UNKNOWN_TYPE, ErrorCode.NON_SUCCESS_STATUS, ErrorCode.TEST_MODE}
+)
+
+
+def process(
+    event: WebhookEvent,
+    *,
+    said: PaymentFact | NotAPayment | None = None,
+    request: Request = BY_INTAKE,
+) -> Outcome:
+    """`said` spares the caller who has just parsed the event a second parsing."""
+    outcome = _attempt(event, said, request)
+    if outcome.code == ErrorCode.USER_MISSING and find_user(outcome.change.email):
+        # The user was created while we parked: neither saw the other's uncommitted row. Now that
+        # the parking is committed, one of the two must.
+        outcome = _attempt(event, said, request)
+    return outcome
+
+
+def _attempt(
+    event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: Request
+) -> Outcome:
+    try:
+        with short_transaction():
+            return _walk(event, said, request)
+    except Exception as error:  # noqa: BLE001
+        # The effects are rolled back; that it failed is recorded outside of them.
+        return record_failure(event, error)
+
+
+def _walk(event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: Request) -> Outcome:
+    event, siblings = _lock(event)
+    if not _may_run(event, request):
+        write_audit(event, request, Change())
+        return standing(event)
+    try:
+        said = said or _read_again(event)
+    except Malformed as error:
+        return finish(event, request, judging.judge_malformed(error))
+    if isinstance(said, NotAPayment):
+        return finish(event, request, judging.judge_non_payment(said))
+    if not said.live and not settings.ACCEPT_TEST_PAYMENTS:
+        return finish(event, request, judging.judge_test_mode())
+    recorded = record(said, Source(event.provider, event.pk, event.event_key, event.received_at))
+    settlement = settle(recorded, request.decision)
+    verdict = judging.judge(said, recorded, settlement)
+    return finish(event, request, verdict, change_of(recorded, settlement), siblings)
+
+
+def _lock(event: WebhookEvent) -> tuple[WebhookEvent, list[WebhookEvent]]:
+    """The event, and those of the same payment that its outcome may settle: all event locks are
+    taken first and by id, so that two events of one payment cannot wait for each other."""
+    wanted = Q(pk=event.pk)
+    if event.external_payment_id is not None:
+        wanted |= Q(
+            Q(status=EventStatus.FAILED_RETRYABLE) | Q(review=ReviewState.OPEN),
+            provider=event.provider,
+            external_payment_id=event.external_payment_id,
+            error_code__in=_SETTLED_BY_A_GRANT,
+            signature_valid=True,
+            conflict_of__isnull=True,
+        )
+    locked = list(
+        WebhookEvent.objects.filter(wanted)
+        .annotate(age=Now() - F("received_at"))
+        .defer("payload", "raw_body", "headers")
+        .order_by("pk")
+        .select_for_update(no_key=True)
+    )
+    (own,) = (row for row in locked if row.pk == event.pk)
+    return own, [row for row in locked if row is not own]
+
+
+def _may_run(event: WebhookEvent, request: Request) -> bool:
+    """That a row exists never means "done": its status does."""
+    if event.signature_valid is not True or event.conflict_of_id:
+        return False
+    if event.review == ReviewState.DISMISSED:
+        return False
+    if event.status in OPEN_STATUSES:
+        return True
+    if event.status == EventStatus.FAILED_FINAL:
+        # Who waited too long still gets what was paid for, once the user appears.
+        return request.actor.is_person or event.error_code in WAITING
+    return (
+        request.actor.is_person
+        and event.status == EventStatus.IGNORED
+        and event.error_code in _REOPENABLE_WHEN_IGNORED
+    )
+
+
+def _read_again(event: WebhookEvent) -> PaymentFact | NotAPayment:
+    delivery = Delivery(body=bytes(event.raw_body), headers=event.headers)
+    return provider_of(event.provider).parse(delivery)

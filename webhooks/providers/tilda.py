@@ -1,0 +1,122 @@
+"""The canonical JSON at /webhooks/payments, as provider `tilda`.
+
+Proof, any one of:
+  X-Webhook-Signature: hex(HMAC-SHA256(secret, body))
+  X-Webhook-Signature: hex(HMAC-SHA256(secret, timestamp + "." + body)), X-Webhook-Timestamp
+  X-Api-Key: secret
+"""
+
+import time
+from typing import Any
+
+from django.conf import settings
+
+from billing.codes import ErrorCode
+from billing.facts import FactKind, NotAPayment, PaymentFact
+from billing.money import BadMoney, parse_amount, parse_currency
+from webhooks.providers import fields, signing, strict_json
+from webhooks.providers.base import Delivery, Malformed, Proof, Provider, Rejected
+
+KIND_BY_STATUS = {
+    "paid": FactKind.PAID,
+    "succeeded": FactKind.PAID,
+    "pending": FactKind.PENDING,
+    "processing": FactKind.PENDING,
+    "failed": FactKind.FAILED,
+    "canceled": FactKind.CANCELED,
+    "cancelled": FactKind.CANCELED,
+    "refunded": FactKind.REFUNDED,
+    "partially_refunded": FactKind.PARTIALLY_REFUNDED,
+    "disputed": FactKind.DISPUTED,
+}
+
+
+class Tilda(Provider):
+    slug = "tilda"
+    headers_kept = ("content-type", "x-webhook-signature", "x-webhook-timestamp")
+
+    def verify(self, delivery: Delivery) -> Proof:
+        signatures = delivery.headers.get("x-webhook-signature", "")
+        if not signatures:
+            return self._verify_api_key(delivery)
+        timestamp = delivery.headers.get("x-webhook-timestamp")
+        # Where a time is sent it is signed too, so that neither can be stripped or swapped.
+        signed = delivery.body if timestamp is None else f"{timestamp}.".encode() + delivery.body
+        secret = signing.matching_secret(self.secrets, signed, signatures.split(","))
+        if secret is None:
+            raise Rejected(ErrorCode.INVALID_SIGNATURE, "no signature matches")
+        if timestamp is not None:
+            signing.check_signed_time(
+                timestamp,
+                now_s=time.time(),
+                tolerance_s=settings.WEBHOOK_SIGNED_TIME_TOLERANCE_S,
+            )
+        return Proof("hmac-sha256", signing.key_id(secret))
+
+    def _verify_api_key(self, delivery: Delivery) -> Proof:
+        secret = signing.same_secret(self.secrets, delivery.headers.get("x-api-key", ""))
+        if secret is None:
+            raise Rejected(ErrorCode.INVALID_SIGNATURE, "neither a signature nor a known key")
+        return Proof("api-key", signing.key_id(secret))
+
+    def parse(self, delivery: Delivery) -> PaymentFact | NotAPayment:
+        payload = strict_json.parse_object(delivery.body)
+        event_type = fields.optional_id(payload, "event_type")
+        live = not fields.optional_flag(payload, "test")
+        if event_type and "external_payment_id" not in payload and "status" not in payload:
+            return NotAPayment(
+                event_id=fields.optional_id(payload, "event_id"), event_type=event_type, live=live
+            )
+        payment_id = fields.required_id(payload, "external_payment_id")
+        status = fields.required_id(payload, "status")
+        kind = KIND_BY_STATUS.get(status.strip().lower())
+        if kind is None:
+            return NotAPayment(
+                event_id=fields.optional_id(payload, "event_id"),
+                event_type=event_type,
+                external_payment_id=payment_id,
+                merchant_uid=fields.optional_id(payload, "merchant_uid"),
+                incoming_status=status,
+                live=live,
+            )
+        try:
+            return _fact(payload, payment_id, status, kind, event_type, live=live)
+        except BadMoney as error:
+            raise Malformed(str(error)) from error
+
+    def payload(self, delivery: Delivery) -> str | None:
+        return strict_json.for_jsonb(delivery.body)
+
+
+def _fact(
+    payload: dict[str, Any],
+    payment_id: str,
+    status: str,
+    kind: FactKind,
+    event_type: str | None,
+    *,
+    live: bool,
+) -> PaymentFact:
+    currency = parse_currency(payload["currency"]) if payload.get("currency") else None
+    amount, refunded = payload.get("amount"), payload.get("amount_refunded")
+    paid_at = fields.optional_time(payload, "paid_at")
+    occurred_at = fields.optional_time(payload, "occurred_at")
+    if kind is FactKind.PAID:
+        occurred_at = occurred_at or paid_at
+    return PaymentFact(
+        external_payment_id=payment_id,
+        kind=kind,
+        incoming_status=status,
+        event_id=fields.optional_id(payload, "event_id"),
+        event_type=event_type,
+        merchant_uid=fields.optional_id(payload, "merchant_uid"),
+        email=fields.optional_email(payload, "email"),
+        amount=None if amount is None else parse_amount(amount, currency),
+        currency=currency,
+        plan_code=fields.optional_id(payload, "plan_id"),
+        paid_at=paid_at,
+        occurred_at=occurred_at,
+        refund_id=fields.optional_id(payload, "refund_id"),
+        amount_refunded=None if refunded is None else parse_amount(refunded, currency),
+        live=live,
+    )

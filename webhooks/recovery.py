@@ -1,0 +1,104 @@
+"""What is due is tried again: push for latency is the request itself, this is the safety."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from time import monotonic
+
+import structlog
+from django.db.models import F
+from django.db.models.functions import Now
+
+from billing.codes import ErrorCode
+from webhooks import metrics, schedule
+from webhooks.audit import BY_RECOVERY
+from webhooks.logbook import Line
+from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
+from webhooks.outcomes import Outcome
+from webhooks.process import process
+
+logger = structlog.get_logger("webhooks")
+
+BATCH = 100
+# How long a claimed batch is ours. Whoever is slower finds its events claimed by others, and
+# leaves them alone.
+CLAIM_S = 60
+
+
+def recover(*, for_s: float, batch: int = BATCH) -> Counter[str]:
+    """Process what is due, batch by batch, until nothing is or the time is up."""
+    results: Counter[str] = Counter()
+    stop_at = monotonic() + for_s
+    while monotonic() < stop_at and (claimed := _claim(batch)):
+        for event in claimed:
+            if monotonic() > stop_at:
+                break
+            outcome = _try(event)
+            if outcome:
+                results[outcome.result] += 1
+    return results
+
+
+def _claim(batch: int) -> list[WebhookEvent]:
+    """Several workers share the due events: what one has locked, the others skip."""
+    sql = """
+        UPDATE webhooks_webhookevent SET next_attempt_at = now() + %(claim)s
+        WHERE id IN (
+            SELECT id FROM webhooks_webhookevent
+            WHERE status IN (%(received)s, %(validated)s, %(retryable)s)
+                AND next_attempt_at <= now()
+            ORDER BY next_attempt_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+        )
+        RETURNING id, provider, external_event_id, external_payment_id, payload_hash, attempts,
+            next_attempt_at
+    """
+    received, validated, retryable = OPEN_STATUSES
+    params = {
+        "claim": timedelta(seconds=CLAIM_S),
+        "received": received,
+        "validated": validated,
+        "retryable": retryable,
+        "batch": batch,
+    }
+    return list(WebhookEvent.objects.raw(sql, params))
+
+
+def _try(event: WebhookEvent) -> Outcome | None:
+    if not _begin_attempt(event):
+        return None
+    line = Line(provider=event.provider, event=event)
+    outcome = line.outcome = process(event, request=BY_RECOVERY)
+    metrics.count(outcome, by_recovery=True)
+    line.event = outcome.event
+    line.write()
+    return outcome
+
+
+def _begin_attempt(event: WebhookEvent) -> bool:
+    """Counts the attempt and moves the next one before this one starts, and commits that: an
+    event that kills its worker uses up its own attempts, and not those of its batch-mates.
+
+    False: it is no longer ours (somebody else processed or claimed it), or it has no attempt left.
+    """
+    ours = WebhookEvent.objects.filter(
+        pk=event.pk, status__in=OPEN_STATUSES, next_attempt_at=event.next_attempt_at
+    )
+    if schedule.exhausted(event.attempts):
+        ours.update(
+            status=EventStatus.FAILED_FINAL,
+            error_code=ErrorCode.RETRIES_EXHAUSTED,
+            review=ReviewState.OPEN,
+            next_attempt_at=None,
+            processed_at=Now(),
+        )
+        metrics.failed_final.labels(event.provider).inc()
+        logger.error("retries_exhausted", webhook_event_id=str(event.pk), attempts=event.attempts)
+        return False
+    event.attempts += 1
+    return (
+        ours.update(
+            attempts=F("attempts") + 1, next_attempt_at=schedule.after_failure(event.attempts)
+        )
+        == 1
+    )

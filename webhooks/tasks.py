@@ -1,0 +1,55 @@
+"""What beat runs (the schedule is in config/celery.py). All state is in PostgreSQL, so a task
+that is lost, late or run twice does no harm."""
+
+import structlog
+from celery import shared_task
+from django.conf import settings
+
+from subscriptions.expiry import expire
+from webhooks import audit, inbox
+from webhooks.audit import SCHEDULE, Action
+from webhooks.leases import lease
+from webhooks.recovery import recover
+from webhooks.transactions import short_transaction
+
+logger = structlog.get_logger("webhooks")
+
+EXPIRE_BATCH = 500
+
+
+@shared_task(name="webhooks.recover")
+def recover_task() -> None:
+    # Ends before the next tick: workers share what is due, so a longer backlog just goes on.
+    results = recover(for_s=settings.WEBHOOK_SWEEP_EVERY_S * 0.9)
+    if results:
+        logger.info("recovered", **results)
+
+
+@shared_task(name="webhooks.expire_subscriptions")
+def expire_subscriptions_task() -> None:
+    with lease("expire_subscriptions", seconds=300) as ours:
+        while ours:
+            expired = expire_batch()
+            if expired:
+                logger.info("subscriptions_expired", number=expired)
+            if expired < EXPIRE_BATCH:
+                break
+
+
+def expire_batch() -> int:
+    with short_transaction():
+        expired = expire(limit=EXPIRE_BATCH)
+        audit.write(
+            *(
+                audit.entry(Action.SUBSCRIPTION_EXPIRED, SCHEDULE, subscription_id=subscription_id)
+                for subscription_id in expired
+            )
+        )
+    return len(expired)
+
+
+@shared_task(name="webhooks.prune_forged")
+def prune_forged_task() -> None:
+    with lease("prune_forged", seconds=300) as ours:
+        if ours and (pruned := inbox.prune_forged()):
+            logger.info("forged_samples_pruned", number=pruned)
