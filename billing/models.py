@@ -59,6 +59,7 @@ class Payment(models.Model):
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
+        permissions: ClassVar = [("link_payment", "Can link payments to users")]
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["provider", "external_payment_id"], name="payment_unique_per_provider"

@@ -149,6 +149,7 @@ class Subscription(models.Model):
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
+        permissions: ClassVar = [("cancel_subscription", "Can cancel renewal")]
         indexes: ClassVar = [
             models.Index(fields=["status", "current_period_end"], name="subscription_status_end"),
         ]

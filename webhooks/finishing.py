@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import structlog
 from django.db import Error as DatabaseError
-from django.db.models import Case, Q, Value, When
+from django.db.models import Case, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
@@ -118,7 +118,7 @@ def _finish_siblings(siblings: list[WebhookEvent]) -> None:
     )
 
 
-def _unfinished(event: WebhookEvent):  # type: ignore[no-untyped-def]
+def _unfinished(event: WebhookEvent) -> QuerySet[WebhookEvent]:
     done = Q(status__in=[EventStatus.PROCESSED, EventStatus.IGNORED])
     return WebhookEvent.objects.filter(pk=event.pk, signature_valid=True).exclude(done)
 

@@ -75,6 +75,10 @@ class WebhookEvent(models.Model):
     forged_slot = models.PositiveIntegerField(null=True, unique=True)
 
     class Meta:
+        permissions: ClassVar = [
+            ("reprocess_webhookevent", "Can reprocess events"),
+            ("decide_webhookevent", "Can apply anyway and dismiss"),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["provider", "external_event_id"],
@@ -140,6 +144,15 @@ class WebhookEvent(models.Model):
     @property
     def event_key(self) -> str:
         return f"{self.provider}:{self.external_event_id or self.payload_hash}"
+
+
+class ReviewItem(WebhookEvent):
+    """The events that wait for a person."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "review item"
+        verbose_name_plural = "review queue"
 
 
 class AuditEntry(models.Model):

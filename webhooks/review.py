@@ -3,12 +3,13 @@ with the actor and the reason."""
 
 from __future__ import annotations
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 
 from billing.codes import WAITING, ErrorCode
 from billing.models import Payment
 from billing.settling import Decision
-from subscriptions.models import Plan, User
+from subscriptions.models import Plan, Subscription, SubscriptionStatus, User
 from webhooks import audit, metrics
 from webhooks.audit import Action, Actor, Request
 from webhooks.logbook import Line
@@ -77,6 +78,25 @@ def dismiss(event: WebhookEvent, actor: Actor, reason: str) -> None:
         )
 
 
+def cancel_renewal(subscription: Subscription, actor: Actor, reason: str) -> None:
+    """It keeps its end and will not renew; a new payment makes it ACTIVE again."""
+    with short_transaction():
+        rows = Subscription.objects.filter(
+            pk=subscription.pk, status=SubscriptionStatus.ACTIVE
+        ).update(status=SubscriptionStatus.CANCELED, updated_at=Now())
+        if rows != 1:
+            raise CannotDecide("Only an active subscription can be canceled.")
+        audit.write(
+            audit.entry(
+                Action.SUBSCRIPTION_CANCELED,
+                actor,
+                reason=reason,
+                subscription_id=subscription.pk,
+                user_id=subscription.user_id,
+            )
+        )
+
+
 def _run(event: WebhookEvent, request: Request) -> Outcome:
     line = Line(provider=event.provider, event=event)
     outcome = line.outcome = process(event, request=request)
@@ -85,7 +105,7 @@ def _run(event: WebhookEvent, request: Request) -> Outcome:
     return outcome
 
 
-def _events_of(payment: Payment):  # type: ignore[no-untyped-def]
+def _events_of(payment: Payment) -> QuerySet[WebhookEvent]:
     return WebhookEvent.objects.filter(
         pk__in=payment.facts.values("event_id"), signature_valid=True
     ).defer("payload", "raw_body", "headers")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from subscriptions.models import Plan
+from webhooks import review
+from webhooks.admin.base import ReasonForm, SeeOnly, WithActions, decide
+from webhooks.models import ReviewItem, ReviewState, WebhookEvent
+
+
+class OptionalReasonForm(forms.Form):
+    reason = forms.CharField(max_length=500, required=False, help_text="Goes into the audit log.")
+
+
+class ApplyAnywayForm(ReasonForm):
+    plan = forms.ModelChoiceField(
+        queryset=Plan.objects.all(),
+        required=False,
+        help_text="Needed only where the payment names a plan that does not exist.",
+    )
+
+
+class EventAdmin(SeeOnly, WithActions):
+    list_display: tuple[str, ...] = (
+        "event_key",
+        "status",
+        "error_code",
+        "review",
+        "external_payment_id",
+        "attempts",
+        "deliveries",
+        "received_at",
+    )
+    list_filter: ClassVar[tuple[str, ...]] = (
+        "review",
+        "status",
+        "error_code",
+        "provider",
+        "signature_valid",
+        "is_test",
+    )
+    search_fields = ("=external_event_id", "=external_payment_id", "=merchant_uid", "=id")
+    ordering = ("-received_at",)
+    show_full_result_count = False
+    list_per_page = 50
+    exclude = ("payload", "raw_body")
+    readonly_fields = ("payload_readable", "raw_body_readable")
+    actions = ("reprocess", "apply_anyway", "dismiss")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        # The list need not fetch megabytes of bodies.
+        return rows.defer("payload", "raw_body", "headers")
+
+    @admin.display(description="payload")
+    def payload_readable(self, event: WebhookEvent) -> SafeString:
+        text = json.dumps(event.payload, indent=2, ensure_ascii=False)
+        return format_html("<pre>{}</pre>", text)
+
+    @admin.display(description="raw body")
+    def raw_body_readable(self, event: WebhookEvent) -> SafeString:
+        text = bytes(event.raw_body).decode(errors="backslashreplace")
+        return format_html("<pre style='white-space: pre-wrap'>{}</pre>", text)
+
+    def has_reprocess_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("webhooks.reprocess_webhookevent")
+
+    def has_decide_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("webhooks.decide_webhookevent")
+
+    @admin.action(description="Reprocess", permissions=["reprocess"])
+    def reprocess(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return decide(
+            self,
+            request,
+            queryset,
+            form_class=OptionalReasonForm,
+            act=lambda event, actor, form: review.reprocess(event, actor, form["reason"]),
+        )
+
+    @admin.action(description="Apply anyway", permissions=["decide"])
+    def apply_anyway(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return decide(
+            self,
+            request,
+            queryset,
+            form_class=ApplyAnywayForm,
+            act=lambda event, actor, form: review.apply_anyway(
+                event, actor, form["reason"], form["plan"]
+            ),
+        )
+
+    @admin.action(description="Dismiss", permissions=["decide"])
+    def dismiss(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return decide(
+            self,
+            request,
+            queryset,
+            form_class=ReasonForm,
+            act=lambda event, actor, form: review.dismiss(event, actor, form["reason"]),
+        )
+
+
+@admin.register(WebhookEvent)
+class WebhookEventAdmin(EventAdmin):
+    pass
+
+
+@admin.register(ReviewItem)
+class ReviewItemAdmin(EventAdmin):
+    """Amount mismatches and everything else that waits for a person."""
+
+    list_display = (
+        "event_key",
+        "error_code",
+        "error_message",
+        "external_payment_id",
+        "received_at",
+    )
+    list_filter = ("error_code", "provider")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).filter(review=ReviewState.OPEN)
