@@ -18,6 +18,14 @@ def providers_are_configured(**_kwargs: Any) -> list[checks.CheckMessage]:
             found.append(
                 checks.Error(f"WEBHOOK_SECRETS_{suffix}: a secret is too short", id="webhooks.E002")
             )
+    if not settings.DATABASE_URL:
+        found.append(
+            checks.Warning(
+                "DATABASE_URL is not set, and no local copy was started here.",
+                hint="`make run` starts one; production sets DATABASE_URL and REDIS_URL.",
+                id="webhooks.W002",
+            )
+        )
     if not enabled_providers():
         found.append(
             checks.Warning(

@@ -186,6 +186,7 @@ def _values(
         "attempts": 1,
         "next_attempt_in_s": settings.WEBHOOK_FIRST_DUE_AFTER_S,
         "is_test": False,
+        "lock_timeout": str(settings.LOCK_TIMEOUT_MS),
     }
     if isinstance(said, Malformed):
         return values | {
@@ -212,10 +213,13 @@ def _insert_sql(on_conflict: str) -> str:
     columns = ", ".join(_COLUMNS)
     values = ", ".join(f"%({column})s" for column in _COLUMNS)
     due = "now() + make_interval(secs => %(next_attempt_in_s)s)"
-    # Column names and clauses are this module's own; every value is a parameter.
+    # The first clause is SET LOCAL within the statement: a repeat that waits too long for the
+    # first one's lock must become a 503, and a transaction around one insert would cost three
+    # more round trips. Names and clauses are this module's own; every value is a parameter.
     return f"""
+        WITH limits AS MATERIALIZED (SELECT set_config('lock_timeout', %(lock_timeout)s, true))
         INSERT INTO webhooks_webhookevent AS known ({columns}, next_attempt_at)
-        VALUES ({values}, {due})
+        SELECT {values}, {due} FROM limits
         {on_conflict}
     """  # noqa: S608
 

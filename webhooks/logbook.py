@@ -39,9 +39,10 @@ class Line:
         logger.info("webhook", **self._fields())
 
     def _fields(self) -> dict[str, Any]:
-        said, event = self.said, self.event
-        fact = said if isinstance(said, PaymentFact) else None
         outcome = self.outcome
+        said = self.said or (outcome.said if outcome else None)
+        event = self.event
+        fact = said if isinstance(said, PaymentFact) else None
         occurred_at = fact.occurred_at if fact else None
         return {
             "provider": self.provider,

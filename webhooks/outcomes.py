@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from billing.codes import WAITING, ErrorCode
+from billing.facts import NotAPayment, PaymentFact
 from billing.recording import Recorded
 from billing.settling import Settlement
 from webhooks.models import EventStatus, WebhookEvent
@@ -42,6 +43,7 @@ class Outcome:
     code: ErrorCode | None = None
     message: str | None = None
     change: Change = field(default_factory=Change)
+    said: PaymentFact | NotAPayment | None = None
 
     @property
     def lag_ms(self) -> float:

@@ -6,6 +6,8 @@ very same.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.conf import settings
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -71,6 +73,15 @@ def _walk(event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: 
         said = said or _read_again(event)
     except Malformed as error:
         return finish(event, request, judging.judge_malformed(error))
+    return replace(_settle(event, siblings, said, request), said=said)
+
+
+def _settle(
+    event: WebhookEvent,
+    siblings: list[WebhookEvent],
+    said: PaymentFact | NotAPayment,
+    request: Request,
+) -> Outcome:
     if isinstance(said, NotAPayment):
         return finish(event, request, judging.judge_non_payment(said))
     if not said.live and not settings.ACCEPT_TEST_PAYMENTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponse
@@ -26,6 +27,8 @@ from webhooks.outcomes import Outcome, standing
 from webhooks.process import process
 from webhooks.providers import enabled_providers, find_provider
 from webhooks.providers.base import Delivery, Malformed, Proof, Provider, Rejected, Result
+
+logger = structlog.get_logger("webhooks")
 
 
 class AnyAcceptHeader(BaseContentNegotiation):
@@ -133,8 +136,9 @@ def _verify(provider: Provider, delivery: Delivery, line: Line, *, source_ip: st
         security_log.note(kind, provider=provider.slug, why=rejected.why, source=source_ip)
         try:
             inbox.store_forged(provider, delivery, rejected.code, said, source_ip=source_ip)
-        except DatabaseError:
-            connection.close()  # The sample is a courtesy; the answer is the same without it.
+        except DatabaseError as error:
+            # The sample is a courtesy; the answer is the same without it.
+            logger.warning("forged_sample_not_kept", exc_info=error)
         raise _not_proven(rejected) from rejected
     line.signature_valid = True
     return proof
@@ -161,10 +165,11 @@ def _store(
 ) -> Stored:
     """A connection that was open when the database restarted is found dead only when used. The
     insert is idempotent, so it is tried once more on a new one."""
+    was_open = connection.connection is not None
     try:
         return inbox.store(provider, delivery, proof, said)
     except (OperationalError, InterfaceError):
-        if connection.in_atomic_block or connection.is_usable():
+        if not was_open or connection.in_atomic_block or connection.is_usable():
             raise
         connection.close()
         return inbox.store(provider, delivery, proof, said)

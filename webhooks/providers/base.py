@@ -104,8 +104,9 @@ class Provider(ABC):
         return "1:" + hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def acknowledge(self, result: Result, event_id: str, request_id: str) -> Answer:
-        status = 409 if result is Result.CONFLICT else 200
-        return Answer(status, {"status": result, "event_id": event_id, "request_id": request_id})
+        """A stored event is a success to the provider, also one that is in conflict: with any
+        other answer it would send it again for days."""
+        return Answer(200, {"status": result, "event_id": event_id, "request_id": request_id})
 
 
 def _normal(amount: Decimal | None) -> str | None:

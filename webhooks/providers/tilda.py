@@ -7,6 +7,7 @@ Proof, any one of:
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -15,7 +16,15 @@ from billing.codes import ErrorCode
 from billing.facts import FactKind, NotAPayment, PaymentFact
 from billing.money import BadMoney, parse_amount, parse_currency
 from webhooks.providers import fields, signing, strict_json
-from webhooks.providers.base import Delivery, Malformed, Proof, Provider, Rejected
+from webhooks.providers.base import (
+    Answer,
+    Delivery,
+    Malformed,
+    Proof,
+    Provider,
+    Rejected,
+    Result,
+)
 
 KIND_BY_STATUS = {
     "paid": FactKind.PAID,
@@ -83,6 +92,10 @@ class Tilda(Provider):
             return _fact(payload, payment_id, status, kind, event_type, live=live)
         except BadMoney as error:
             raise Malformed(str(error)) from error
+
+    def acknowledge(self, result: Result, event_id: str, request_id: str) -> Answer:
+        answer = super().acknowledge(result, event_id, request_id)
+        return replace(answer, http_status=409) if result is Result.CONFLICT else answer
 
     def payload(self, delivery: Delivery) -> str | None:
         return strict_json.for_jsonb(delivery.body)

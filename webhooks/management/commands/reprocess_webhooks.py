@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import transaction
 from django.db.models import QuerySet
 from tqdm import tqdm
 
@@ -18,7 +17,7 @@ from webhooks.audit import Actor
 from webhooks.models import EventStatus, WebhookEvent
 from webhooks.outcomes import Outcome
 from webhooks.providers.base import Result
-from webhooks.review import reprocess
+from webhooks.review import reprocess, reprocess_and_roll_back
 
 DEFAULT_STATUSES = (EventStatus.RECEIVED, EventStatus.VALIDATED, EventStatus.FAILED_RETRYABLE)
 
@@ -76,12 +75,8 @@ class Command(BaseCommand):
     def _run(self, event: WebhookEvent, actor: Actor, options: dict[str, Any]) -> Outcome:
         if not options["dry_run"]:
             return reprocess(event, actor, options["reason"])
-        # The real code, and then none of it happened. One event at a time, so that a long dry
-        # run does not hold the locks that intake needs.
-        with transaction.atomic():
-            outcome = reprocess(event, actor, options["reason"])
-            transaction.set_rollback(True)
-        return outcome
+        # One event at a time, so that a long dry run does not hold the locks that intake needs.
+        return reprocess_and_roll_back(event, actor)
 
     def _explain(self, outcome: Outcome) -> None:
         change, event = outcome.change, outcome.event
