@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from billing.codes import WAITING
 from webhooks.audit import Actor
 from webhooks.outcomes import Outcome
+from webhooks.providers import all_providers
 from webhooks.providers.base import Result
 from webhooks.review import CannotDecide
 
@@ -33,6 +34,19 @@ class SeeOnly:
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+class ProviderFilter(admin.SimpleListFilter):
+    """From the code: asking a large table which values it has would take long."""
+
+    title = "provider"
+    parameter_name = "provider"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(slug, slug) for slug in all_providers()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(provider=self.value()) if self.value() else queryset
 
 
 class WithActions(admin.ModelAdmin):

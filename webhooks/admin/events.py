@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from subscriptions.models import Plan
 from webhooks import review
-from webhooks.admin.base import ReasonForm, SeeOnly, WithActions, decide
+from webhooks.admin.base import ProviderFilter, ReasonForm, SeeOnly, WithActions, decide
 from webhooks.models import ReviewItem, ReviewState, WebhookEvent
 
 
@@ -39,11 +39,11 @@ class EventAdmin(SeeOnly, WithActions):
         "deliveries",
         "received_at",
     )
-    list_filter: ClassVar[tuple[str, ...]] = (
+    list_filter: ClassVar[tuple[Any, ...]] = (
         "review",
         "status",
         "error_code",
-        "provider",
+        ProviderFilter,
         "signature_valid",
         "is_test",
     )
@@ -51,7 +51,42 @@ class EventAdmin(SeeOnly, WithActions):
     ordering = ("-received_at",)
     show_full_result_count = False
     list_per_page = 50
-    exclude = ("payload", "raw_body")
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": (
+                    ("status", "review"),
+                    ("error_code", "error_message"),
+                    ("received_at", "processed_at", "occurred_at"),
+                    ("attempts", "next_attempt_at", "deliveries"),
+                    "conflict_of",
+                )
+            },
+        ),
+        (
+            "What it says",
+            {
+                "fields": (
+                    ("provider", "event_type", "is_test"),
+                    ("external_event_id", "external_payment_id", "merchant_uid"),
+                    "payload_readable",
+                )
+            },
+        ),
+        (
+            "Proof",
+            {
+                "fields": (
+                    ("signature_valid", "signature_method", "key_id", "source_ip"),
+                    "headers",
+                    "payload_hash",
+                    "fingerprint",
+                    "raw_body_readable",
+                )
+            },
+        ),
+    )
     readonly_fields = ("payload_readable", "raw_body_readable")
     actions = ("reprocess", "apply_anyway", "dismiss")
 
@@ -125,7 +160,7 @@ class ReviewItemAdmin(EventAdmin):
         "external_payment_id",
         "received_at",
     )
-    list_filter = ("error_code", "provider")
+    list_filter = ("error_code", ProviderFilter)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).filter(review=ReviewState.OPEN)

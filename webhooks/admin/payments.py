@@ -11,9 +11,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from billing.models import Fact, Grant, Payment, PaymentStatus
+from billing.money import plain
 from subscriptions.models import User
 from webhooks import review
-from webhooks.admin.base import ReasonForm, SeeOnly, WithActions, decide
+from webhooks.admin.base import ProviderFilter, ReasonForm, SeeOnly, WithActions, decide
 
 
 class LinkForm(ReasonForm):
@@ -70,14 +71,13 @@ class PaymentAdmin(SeeOnly, WithActions):
         "external_payment_id",
         "provider",
         "status",
-        "amount",
-        "currency",
+        "sum",
         "email",
         "user",
         "subscription_applied_at",
         "created_at",
     )
-    list_filter = (UnlinkedFilter, "status", "provider")
+    list_filter = (UnlinkedFilter, "status", ProviderFilter)
     list_select_related = ("user",)
     search_fields = ("=external_payment_id", "email", "user__email")
     ordering = ("-created_at",)
@@ -86,6 +86,10 @@ class PaymentAdmin(SeeOnly, WithActions):
     readonly_fields = ("events",)
     inlines = (FactInline, GrantInline)
     actions = ("link_to_user",)
+
+    @admin.display(ordering="amount")
+    def sum(self, payment: Payment) -> str:
+        return "-" if payment.amount is None else f"{plain(payment.amount)} {payment.currency}"
 
     @admin.display(description="webhook events")
     def events(self, payment: Payment) -> SafeString:

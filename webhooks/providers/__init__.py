@@ -35,5 +35,9 @@ def provider_of(slug: str) -> Provider:
     return provider
 
 
+def all_providers() -> list[str]:
+    return sorted(_PROVIDERS)
+
+
 def enabled_providers() -> list[str]:
-    return [slug for slug in sorted(_PROVIDERS) if provider_of(slug).enabled]
+    return [slug for slug in all_providers() if provider_of(slug).enabled]
