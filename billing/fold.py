@@ -32,6 +32,8 @@ class Folded:
     paid_at: datetime | None
     failed_at: datetime | None
     canceled_at: datetime | None
+    # Two successes told different sums: a person must say which is true.
+    amounts_disagree: bool
     # A cancel that may or may not have come after the success: a person must say.
     cancel_unconfirmed: bool
 
@@ -52,6 +54,10 @@ def fold(facts: Iterable[Fact]) -> Folded:
         paid_at=(paid[0].paid_at or _when(paid[0])) if paid else None,
         failed_at=_first_time(by_kind[FactKind.FAILED]),
         canceled_at=_first_time(cancels),
+        amounts_disagree=len(
+            {(fact.amount, fact.currency) for fact in paid if fact.amount and fact.currency}
+        )
+        > 1,
         cancel_unconfirmed=status is S.SUCCEEDED
         and any(_order_unknown(cancel, paid) for cancel in cancels),
     )

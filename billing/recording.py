@@ -38,7 +38,7 @@ def record(fact: PaymentFact, source: Source) -> Recorded:
     row = _to_row(fact, source)
     alone = fold([row])
     payment = _find_or_create_locked(fact, row, alone, source)
-    stored = {name: getattr(payment, name) for name in (*FOLDED_FIELDS, "user_id", "plan_id")}
+    stored = {name: getattr(payment, name) for name in (*FOLDED_FIELDS, "user_id")}
     folded = alone if payment.created else fold(payment.facts.all())  # type: ignore[attr-defined]
     for name in FOLDED_FIELDS:
         setattr(payment, name, getattr(folded, name))

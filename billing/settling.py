@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.db import connection
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
 from billing.linking import find_user
-from billing.models import Grant, Payment, PaymentStatus
+from billing.models import Payment, PaymentStatus
 from billing.policies import Objection, no_such_plan, price_objection
 from billing.recording import FOLDED_FIELDS, Recorded
 from subscriptions.extending import Extension, extend
+from subscriptions.ids import time_ordered_id
 from subscriptions.models import Plan
 from subscriptions.periods import PeriodOverflow
 from subscriptions.prices import find_offer
@@ -46,7 +48,7 @@ def settle(recorded: Recorded, decision: Decision) -> Settlement:
     linked_now = payment.user_id is not None and not was_linked
     given = _apply(recorded, decision)
     if isinstance(given, Objection):
-        _save(recorded)
+        _save(recorded, "user_id")
         return Settlement(objection=given, linked_now=linked_now)
     return Settlement(extension=given, linked_now=linked_now)
 
@@ -64,6 +66,7 @@ def _apply(recorded: Recorded, decision: Decision) -> Extension | Objection:
         extension = extend(user_id=payment.user_id, plan=plan, now=recorded.now)
     except PeriodOverflow as overflow:
         return Objection(ErrorCode.PERIOD_OVERFLOW, str(overflow))
+    _save(recorded)
     _grant(recorded, plan, extension)
     return extension
 
@@ -81,35 +84,50 @@ def _plan(recorded: Recorded, decision: Decision) -> Plan | Objection:
 
 
 def _grant(recorded: Recorded, plan: Plan, extension: Extension) -> None:
+    """The grant and the payment's mark, in one statement.
+
+    Our lock on the payment keeps two of us from getting here; should it ever not, the grant's
+    unique payment and the condition on the mark refuse the second, and everything rolls back.
+    """
     payment = recorded.payment
-    payment.plan_id = plan.pk
     payment.subscription_id = extension.subscription_id
     payment.subscription_applied_at = recorded.now
-    Grant.objects.create(
-        payment=payment,
-        subscription_id=extension.subscription_id,
-        plan=plan,
-        starts_at=extension.starts_at,
-        ends_at=extension.ends_at,
-    )
-    rows = Payment.objects.filter(pk=payment.pk, subscription_applied_at__isnull=True).update(
-        user_id=payment.user_id,
-        plan_id=payment.plan_id,
-        subscription_id=payment.subscription_id,
-        subscription_applied_at=payment.subscription_applied_at,
-        updated_at=Now(),
-        **{name: getattr(payment, name) for name in FOLDED_FIELDS},
-    )
-    if rows != 1:
-        raise AlreadyApplied
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH given AS (
+                INSERT INTO billing_grant
+                    (id, payment_id, subscription_id, plan_id, starts_at, ends_at)
+                VALUES
+                    (%(id)s, %(payment)s, %(subscription)s, %(plan)s, %(starts_at)s, %(ends_at)s)
+            )
+            UPDATE billing_payment SET
+                user_id = %(user)s, plan_id = %(plan)s, subscription_id = %(subscription)s,
+                subscription_applied_at = %(now)s, updated_at = now()
+            WHERE id = %(payment)s AND subscription_applied_at IS NULL
+            """,
+            {
+                "id": time_ordered_id(),
+                "payment": payment.pk,
+                "user": payment.user_id,
+                "subscription": extension.subscription_id,
+                "plan": plan.pk,
+                "starts_at": extension.starts_at,
+                "ends_at": extension.ends_at,
+                "now": recorded.now,
+            },
+        )
+        if cursor.rowcount != 1:
+            raise AlreadyApplied
 
 
-def _save(recorded: Recorded) -> None:
+def _save(recorded: Recorded, *more: str) -> None:
+    """What the fold changed, and more fields if told; for a new payment that is nothing."""
     payment = recorded.payment
     changed = {
         name: value
-        for name, old in recorded.stored.items()
-        if (value := getattr(payment, name)) != old
+        for name in (*FOLDED_FIELDS, *more)
+        if (value := getattr(payment, name)) != recorded.stored[name]
     }
     if changed:
         Payment.objects.filter(pk=payment.pk).update(**changed, updated_at=Now())

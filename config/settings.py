@@ -113,7 +113,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_structlog.middlewares.RequestMiddleware",
-    "django_prometheus.middleware.PrometheusAfterMiddleware",
+    "config.middleware.BoundedPrometheusAfterMiddleware",
 ]
 TEMPLATES = [
     {

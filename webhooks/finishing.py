@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -19,6 +20,8 @@ from webhooks.transactions import short_transaction
 
 logger = structlog.get_logger("webhooks")
 
+MAX_MESSAGE_CHARS = 500  # of the column
+
 
 def finish(
     event: WebhookEvent,
@@ -29,6 +32,7 @@ def finish(
 ) -> Outcome:
     """`event` is locked and has its `age`."""
     change = change or Change()
+    verdict = replace(verdict, message=verdict.message and verdict.message[:MAX_MESSAGE_CHARS])
     age: timedelta = event.age  # type: ignore[attr-defined]
     waits = verdict.status == EventStatus.FAILED_RETRYABLE
     if waits and schedule.waited_too_long(age):

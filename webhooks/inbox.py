@@ -18,6 +18,7 @@ from billing.facts import NotAPayment, PaymentFact
 from subscriptions.ids import time_ordered_id
 from webhooks.models import EventStatus, ReviewState, WebhookEvent
 from webhooks.providers.base import Delivery, Malformed, Proof, Provider
+from webhooks.transactions import LIMITS, limits
 
 MAX_SAMPLE_BYTES = 16 * 1024
 # Everything but what the database fills in itself, and the due time, which is by its clock.
@@ -48,11 +49,24 @@ _COLUMNS = (
     "forged_slot",
 )
 # What the walk needs back; the body need not travel twice.
-_RETURNED = """
-    RETURNING id, provider, external_event_id, external_payment_id, merchant_uid, event_type,
-        payload_hash, fingerprint, signature_valid, status, received_at, attempts, deliveries,
-        review, error_code
-"""
+_RETURNED = (
+    "id",
+    "provider",
+    "external_event_id",
+    "external_payment_id",
+    "merchant_uid",
+    "event_type",
+    "payload_hash",
+    "fingerprint",
+    "signature_valid",
+    "status",
+    "received_at",
+    "attempts",
+    "deliveries",
+    "review",
+    "error_code",
+    "error_message",
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ def store(
     proof: Proof,
     said: PaymentFact | NotAPayment | Malformed,
 ) -> Stored:
-    """Insert the event or find the one it repeats. One statement, committed by itself.
+    """Insert the event or find the one it repeats. Committed when it returns.
 
     A repeat waits here while the first is being processed, and then sees how it ended.
     """
@@ -112,8 +126,7 @@ def store_forged(
         "source_ip": source_ip,
         "forged_slot": _slot(source_ip),
     }
-    with connection.cursor() as cursor:
-        cursor.execute(_insert_sql("ON CONFLICT (forged_slot) DO NOTHING"), values)
+    _execute("ON CONFLICT (forged_slot) DO NOTHING RETURNING id", values)
 
 
 def prune_forged() -> int:
@@ -138,10 +151,10 @@ def _insert_or_find(values: dict[str, Any]) -> tuple[WebhookEvent, bool]:
         WHERE external_event_id {null}
             AND (signature_valid OR signature_valid IS NULL) AND conflict_of_id IS NULL
         DO UPDATE SET deliveries = known.deliveries + 1
-        {_RETURNED}, xmax = 0 AS is_new
+        RETURNING {", ".join(_RETURNED)}, xmax = 0
     """
-    event = WebhookEvent.objects.raw(_insert_sql(on_conflict), values)[0]
-    return event, event.is_new  # type: ignore[attr-defined]
+    *row, is_new = _execute(on_conflict, values)
+    return WebhookEvent.from_db(connection.alias, _RETURNED, row), is_new
 
 
 def _store_conflict(first: WebhookEvent, values: dict[str, Any]) -> Stored:
@@ -157,9 +170,10 @@ def _store_conflict(first: WebhookEvent, values: dict[str, Any]) -> Stored:
     on_conflict = f"""
         ON CONFLICT (conflict_of_id, payload_hash) WHERE conflict_of_id IS NOT NULL
         DO UPDATE SET deliveries = known.deliveries + 1
-        {_RETURNED}
+        RETURNING {", ".join(_RETURNED)}
     """
-    event = WebhookEvent.objects.raw(_insert_sql(on_conflict), conflict)[0]
+    row = _execute(on_conflict, conflict)
+    event = WebhookEvent.from_db(connection.alias, _RETURNED, row)
     return Stored(event, is_new=False, is_conflict=True)
 
 
@@ -186,7 +200,7 @@ def _values(
         "attempts": 1,
         "next_attempt_in_s": settings.WEBHOOK_FIRST_DUE_AFTER_S,
         "is_test": False,
-        "lock_timeout": str(settings.LOCK_TIMEOUT_MS),
+        **limits(),
     }
     if isinstance(said, Malformed):
         return values | {
@@ -209,17 +223,24 @@ def _values(
     return values
 
 
+def _execute(on_conflict: str, values: dict[str, Any]) -> Any:
+    """The limits and the insert travel together and are one transaction, committed when this
+    returns: BEGIN and COMMIT would cost two more round trips for one insert."""
+    with connection.cursor() as cursor:
+        cursor.execute(_insert_sql(on_conflict), values)
+        cursor.nextset()  # The limits' own result came first.
+        return cursor.fetchone()
+
+
 def _insert_sql(on_conflict: str) -> str:
     columns = ", ".join(_COLUMNS)
     values = ", ".join(f"%({column})s" for column in _COLUMNS)
     due = "now() + make_interval(secs => %(next_attempt_in_s)s)"
-    # The first clause is SET LOCAL within the statement: a repeat that waits too long for the
-    # first one's lock must become a 503, and a transaction around one insert would cost three
-    # more round trips. Names and clauses are this module's own; every value is a parameter.
+    # Names and clauses are this module's own; every value is a parameter.
     return f"""
-        WITH limits AS MATERIALIZED (SELECT set_config('lock_timeout', %(lock_timeout)s, true))
+        {LIMITS};
         INSERT INTO webhooks_webhookevent AS known ({columns}, next_attempt_at)
-        SELECT {values}, {due} FROM limits
+        VALUES ({values}, {due})
         {on_conflict}
     """  # noqa: S608
 

@@ -35,7 +35,7 @@ def judge(said: PaymentFact, recorded: Recorded, settlement: Settlement) -> Verd
         return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER, "the money has gone back")
     if objection:
         return _judge_objection(objection)
-    if _tells_another_amount(said, recorded):
+    if recorded.folded.amounts_disagree:
         return for_review(
             ErrorCode.AMOUNT_MISMATCH, "another event of this payment told another amount"
         )
@@ -79,10 +79,3 @@ def _judge_non_success(said: PaymentFact, recorded: Recorded) -> Verdict:
 def _unconfirmed_cancel(status: EventStatus) -> Verdict:
     message = "without the provider's times nobody can tell whether the cancel came after payment"
     return Verdict(status, ErrorCode.CANCEL_UNCONFIRMED, message, needs_review=True)
-
-
-def _tells_another_amount(said: PaymentFact, recorded: Recorded) -> bool:
-    if said.amount is None or said.currency is None:
-        return False
-    payment = recorded.payment
-    return (said.amount, said.currency) != (payment.amount, payment.currency)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from time import monotonic
 
 import structlog
-from django.db.models import F
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
@@ -85,20 +85,24 @@ def _begin_attempt(event: WebhookEvent) -> bool:
         pk=event.pk, status__in=OPEN_STATUSES, next_attempt_at=event.next_attempt_at
     )
     if schedule.exhausted(event.attempts):
-        ours.update(
-            status=EventStatus.FAILED_FINAL,
-            error_code=ErrorCode.RETRIES_EXHAUSTED,
-            review=ReviewState.OPEN,
-            next_attempt_at=None,
-            processed_at=Now(),
-        )
-        metrics.failed_final.labels(event.provider).inc()
-        logger.error("retries_exhausted", webhook_event_id=str(event.pk), attempts=event.attempts)
+        _give_up(event, ours)
         return False
     event.attempts += 1
-    return (
-        ours.update(
-            attempts=F("attempts") + 1, next_attempt_at=schedule.after_failure(event.attempts)
-        )
-        == 1
+    rows = ours.update(
+        attempts=event.attempts, next_attempt_at=schedule.after_failure(event.attempts)
     )
+    return rows == 1
+
+
+def _give_up(event: WebhookEvent, ours: QuerySet[WebhookEvent]) -> None:
+    """Its last attempt ended without a word: it killed its worker."""
+    rows = ours.update(
+        status=EventStatus.FAILED_FINAL,
+        error_code=ErrorCode.RETRIES_EXHAUSTED,
+        review=ReviewState.OPEN,
+        next_attempt_at=None,
+        processed_at=Now(),
+    )
+    if rows:
+        metrics.failed_final.labels(event.provider).inc()
+        logger.error("retries_exhausted", webhook_event_id=str(event.pk), attempts=event.attempts)

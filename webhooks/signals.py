@@ -1,4 +1,3 @@
-from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -15,5 +14,9 @@ def link_when_a_user_appears(
 ) -> None:
     """After the commit, so that the walk sees the user. Robust: whoever signs up must not see an
     error because of an old payment; recovery tries again."""
+
+    def link() -> None:
+        link_waiting_payments(instance)
+
     if update_fields is None or {"email", "email_verified_at"} & update_fields:
-        transaction.on_commit(partial(link_waiting_payments, instance), robust=True)
+        transaction.on_commit(link, robust=True)

@@ -67,12 +67,11 @@ class WebhookView(PublicView):
         said = _parse(provider, delivery)
         stored = _store(provider, delivery, proof, said)
         line.event = stored.event
-        if isinstance(said, Malformed):
-            metrics.failed_final.labels(provider.slug).inc()
-            raise Refused(400, ErrorCode.MALFORMED, str(said))
-        line.said = said
         outcome = line.outcome = _process(stored, said)
         _tell(outcome)
+        if isinstance(said, Malformed):
+            raise Refused(400, ErrorCode.MALFORMED, str(said))
+        line.said = said
         answer = provider.acknowledge(outcome.result, str(outcome.event.pk), request_id())
         return Response(answer.body, status=answer.http_status)
 
@@ -175,10 +174,12 @@ def _store(
         return inbox.store(provider, delivery, proof, said)
 
 
-def _process(stored: Stored, said: PaymentFact | NotAPayment) -> Outcome:
+def _process(stored: Stored, said: PaymentFact | NotAPayment | Malformed) -> Outcome:
     event = stored.event
     if stored.is_conflict:
         return Outcome(Result.CONFLICT, event, ErrorCode.PAYLOAD_CONFLICT)
+    if isinstance(said, Malformed):
+        return Outcome(Result.FAILED_FINAL, event, ErrorCode.MALFORMED, str(said))
     if event.status in OPEN_STATUSES:
         return process(event, said=said)
     return standing(event)

@@ -1,4 +1,5 @@
 import secrets
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -9,6 +10,7 @@ from subscriptions.models import PeriodUnit, Plan, PlanPrice, User
 
 ADMIN_EMAIL = "admin@example.com"
 DEMO_EMAILS = ("demo@example.com", "second@example.com")
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 PLANS = (
     ("monthly", "Monthly", 1, PeriodUnit.MONTH, True, {"RUB": 990, "USD": 10, "KRW": 15900}),
     ("yearly", "Yearly", 1, PeriodUnit.YEAR, False, {"RUB": 9900, "USD": 100, "KRW": 159000}),
@@ -39,7 +41,7 @@ class Command(BaseCommand):
             )
             if created:
                 PlanPrice.objects.bulk_create(
-                    PlanPrice(plan=plan, amount=amount, currency=currency)
+                    PlanPrice(plan=plan, amount=amount, currency=currency, valid_from=LONG_AGO)
                     for currency, amount in prices.items()
                 )
         self.stdout.write(f"Demo users: {', '.join(DEMO_EMAILS)}; plans: monthly, yearly")

@@ -20,7 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--currency", default="RUB")
         parser.add_argument("--status", default="paid")
         parser.add_argument("--plan", default="", help="a plan's code; default: the default plan")
-        parser.add_argument("--payment-id", default="", help="default: a new one")
+        parser.add_argument("--payment-id", default="", help="default: follows the event id")
         parser.add_argument("--event-id", default="", help="default: a new one")
         parser.add_argument("--repeat", type=int, default=1, help="send the same bytes N times")
         parser.add_argument("--tamper", action="store_true", help="change the body after signing")
@@ -44,9 +44,10 @@ class Command(BaseCommand):
             raise CommandError("the server could not take the webhook")
 
     def _body(self, options: dict[str, Any]) -> bytes:
+        event_id = options["event_id"] or f"evt-{uuid4().hex[:16]}"
         payload = {
-            "event_id": options["event_id"] or f"evt_{uuid4().hex[:16]}",
-            "external_payment_id": options["payment_id"] or f"pay_{uuid4().hex[:16]}",
+            "event_id": event_id,
+            "external_payment_id": options["payment_id"] or f"pay-of-{event_id}",
             "status": options["status"],
             "email": options["email"],
             "amount": options["amount"],
