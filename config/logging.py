@@ -59,6 +59,7 @@ def _stdlib_config(level: str, shared: list[Any]) -> dict[str, Any]:
             "django_structlog.celery": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
             "celery.beat": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
         },
     }

@@ -130,6 +130,7 @@ def _verify(provider: Provider, delivery: Delivery, line: Line, *, source_ip: st
         said = _parse(provider, delivery)
         if isinstance(said, Malformed):
             raise Refused(400, ErrorCode.MALFORMED, str(said)) from rejected
+        line.said = said
         metrics.invalid_signature.labels(provider.slug).inc()
         kind = security_log.Kind(rejected.code.lower())
         security_log.note(kind, provider=provider.slug, why=rejected.why, source=source_ip)

@@ -42,9 +42,8 @@ class Page:
 
     def press(self, label: str) -> None:
         """A button or link, by what it says; returns when the next page is there."""
-        labels = (
-            f"//button[normalize-space()='{label}'] | //input[@value='{label}'] | //a[.='{label}']"
-        )
+        shapes = ("//button[normalize-space()='{}']", "//input[@value='{}']", "//a[.='{}']")
+        labels = " | ".join(shape.format(label) for shape in shapes)
         before = self.driver.find_element(By.TAG_NAME, "html")
         self.driver.find_element(By.XPATH, labels).click()
         WebDriverWait(self.driver, 10).until(lambda _: _is_gone(before))

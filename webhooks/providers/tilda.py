@@ -63,6 +63,10 @@ class Tilda(Provider):
         return Proof("hmac-sha256", signing.key_id(secret))
 
     def _verify_api_key(self, delivery: Delivery) -> Proof:
+        # A key says nothing about the body. Without its length, one that the caller broke off
+        # could not be told from a whole one.
+        if "content-length" not in delivery.headers:
+            raise Rejected(ErrorCode.INVALID_SIGNATURE, "a key needs a Content-Length")
         secret = signing.same_secret(self.secrets, delivery.headers.get("x-api-key", ""))
         if secret is None:
             raise Rejected(ErrorCode.INVALID_SIGNATURE, "neither a signature nor a known key")

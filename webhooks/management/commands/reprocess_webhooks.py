@@ -19,6 +19,7 @@ from webhooks.outcomes import Outcome
 from webhooks.providers.base import Result
 from webhooks.review import reprocess, reprocess_and_roll_back
 
+FAILED = (Result.FAILED_RETRYABLE, Result.FAILED_FINAL)
 DEFAULT_STATUSES = (EventStatus.RECEIVED, EventStatus.VALIDATED, EventStatus.FAILED_RETRYABLE)
 
 
@@ -51,6 +52,8 @@ class Command(BaseCommand):
             results[outcome.result] += 1
             if options["dry_run"]:
                 self._explain(outcome)
+            elif outcome.result in FAILED:
+                self.stdout.write(f"{event.pk} {event}: {outcome.code} {outcome.message or ''}")
         self._summarise(results, dry_run=options["dry_run"])
 
     def _select(self, options: dict[str, Any]) -> QuerySet[WebhookEvent]:
@@ -99,9 +102,8 @@ class Command(BaseCommand):
         told = ", ".join(f"{words.get(Result(r), r)}: {n}" for r, n in results.most_common())
         prefix = "dry run, nothing was changed; " if dry_run else ""
         self.stdout.write(f"{prefix}{total} event(s). {told}")
-        failed = results[Result.FAILED_RETRYABLE] + results[Result.FAILED_FINAL]
-        if failed:
-            raise CommandError(f"{failed} of {total} failed; the log says why")
+        if failed := sum(results[result] for result in FAILED):
+            raise CommandError(f"{failed} of {total} failed, for the reasons above")
 
 
 def _moment(text: str) -> datetime:

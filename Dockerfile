@@ -1,0 +1,32 @@
+FROM python:3.11-slim
+
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1
+
+# A fixed number, so that file permissions on mounted volumes can name it.
+RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin tollgate
+
+WORKDIR /app
+
+# Before the code, so that a change of code does not install everything again.
+COPY requirements.txt ./
+RUN pip install -r requirements.txt
+
+COPY manage.py docker-entrypoint.sh ./
+COPY config config
+COPY webhooks webhooks
+COPY billing billing
+COPY subscriptions subscriptions
+COPY templates templates
+
+# The settings insist on a key; this one is used for nothing and stays in no layer's environment.
+RUN SECRET_KEY=only-for-collecting-static-files-at-build-time python manage.py collectstatic --noinput
+
+USER 10001:10001
+ENV HOST=0.0.0.0 \
+    PROMETHEUS_MULTIPROC_DIR=/tmp/prometheus
+EXPOSE 8000
+ENTRYPOINT ["./docker-entrypoint.sh"]
+CMD ["python", "-m", "config.serve"]
