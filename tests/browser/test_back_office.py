@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from billing.models import Grant, Payment
 from subscriptions.models import Plan, Subscription, User
 from tests.browser.conftest import Page
 from tests.factories import UserFactory
 from tests.sending import deliver, paid
 from webhooks.models import WebhookEvent
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 
 def test_an_unlinked_payment_is_found_linked_and_applied(office: Page, monthly: Plan) -> None:

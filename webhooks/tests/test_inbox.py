@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 from django.db import connection
+from psycopg.conninfo import make_conninfo
 
 from subscriptions.models import Plan, User
 from tests.sending import deliver, paid
@@ -19,7 +20,7 @@ def test_a_repeat_that_waits_too_long_for_the_first_is_sent_away_not_hung(
     payload = paid()
     deliver(payload)
 
-    with psycopg.connect(**_parameters()) as other:
+    with psycopg.connect(_conninfo()) as other:
         other.execute("SELECT 1 FROM webhooks_webhookevent FOR UPDATE")
         blocked = deliver(payload)
 
@@ -29,7 +30,7 @@ def test_a_repeat_that_waits_too_long_for_the_first_is_sent_away_not_hung(
     assert WebhookEvent.objects.get().deliveries == 2
 
 
-def _parameters() -> dict[str, object]:
-    wanted = ("host", "port", "dbname", "user", "password")
+def _conninfo() -> str:
     parameters = connection.get_connection_params()
-    return {name: parameters[name] for name in wanted if name in parameters}
+    wanted = ("host", "port", "dbname", "user", "password")
+    return make_conninfo(**{name: parameters[name] for name in wanted if name in parameters})
