@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from billing.facts import FactKind
 from billing.models import Fact, PaymentStatus
+from billing.money import same_amount
 
-S = PaymentStatus
-# Which moves a fact of a kind makes, by the status it finds. DISPUTED and PARTIALLY_REFUNDED
-# leave the status alone. SUCCEEDED → CANCELED is not here: see _money_went_back.
-_MOVES: dict[FactKind, tuple[frozenset[PaymentStatus], PaymentStatus]] = {
-    FactKind.PENDING: (frozenset({S.RECEIVED}), S.PROCESSING),
-    FactKind.PAID: (frozenset({S.RECEIVED, S.PROCESSING, S.FAILED, S.CANCELED}), S.SUCCEEDED),
-    FactKind.FAILED: (frozenset({S.RECEIVED, S.PROCESSING}), S.FAILED),
-    FactKind.CANCELED: (frozenset({S.RECEIVED, S.PROCESSING, S.FAILED}), S.CANCELED),
-    FactKind.REFUNDED: (frozenset(set(S) - {S.REFUNDED}), S.REFUNDED),
+# What a fact claims the payment is. Disputes and partial refunds claim nothing about that.
+_CLAIMS = {
+    FactKind.PENDING: PaymentStatus.PROCESSING,
+    FactKind.FAILED: PaymentStatus.FAILED,
+    FactKind.CANCELED: PaymentStatus.CANCELED,
+    FactKind.PAID: PaymentStatus.SUCCEEDED,
+    FactKind.REFUNDED: PaymentStatus.REFUNDED,
 }
-# Breaks ties between facts of the same moment: a refund comes after the success it refunds.
-_RANK = {kind: rank for rank, kind in enumerate(FactKind)}
+# The strongest claim wins: a try that failed or was canceled may be followed by one that
+# succeeds, and a refund is the end. The one exception is in _money_went_back.
+_STRENGTH = (
+    PaymentStatus.RECEIVED,
+    PaymentStatus.PROCESSING,
+    PaymentStatus.FAILED,
+    PaymentStatus.CANCELED,
+    PaymentStatus.SUCCEEDED,
+    PaymentStatus.REFUNDED,
+)
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,9 @@ class Folded:
     status: PaymentStatus
     amount: Decimal | None
     currency: str | None
+    amount_refunded: Decimal
+    email: str | None
+    plan_code: str | None
     paid_at: datetime | None
     failed_at: datetime | None
     canceled_at: datetime | None
@@ -39,66 +50,100 @@ class Folded:
 
 
 def fold(facts: Iterable[Fact]) -> Folded:
-    ordered = sorted(facts, key=lambda fact: (_when(fact), _RANK[_kind(fact)], fact.event_key))
-    by_kind = {kind: [fact for fact in ordered if _kind(fact) is kind] for kind in FactKind}
-    cancels, paid = by_kind[FactKind.CANCELED], by_kind[FactKind.PAID]
-    went_back = any(_money_went_back(cancel, paid) for cancel in cancels)
-    status = _walk(ordered)
-    if status is S.SUCCEEDED and went_back:
-        status = S.CANCELED
-    told = next((fact for fact in [*paid, *reversed(ordered)] if fact.amount is not None), None)
+    """Where facts differ in what they tell of amount, e-mail or plan, the first success counts:
+    by the provider's times, and without them by the event's key, never by time of arrival."""
+    ordered = sorted(_latest_readings(facts), key=_provider_order)
+    paid = [fact for fact in ordered if fact.kind == FactKind.PAID]
+    cancels = [fact for fact in ordered if fact.kind == FactKind.CANCELED]
+    status = _strongest_claim(ordered)
+    if status is PaymentStatus.SUCCEEDED and _money_went_back(cancels, paid):
+        status = PaymentStatus.CANCELED
+    told = _telling_the_sum(ordered, paid)
     return Folded(
         status=status,
         amount=told.amount if told else None,
         currency=told.currency if told else None,
+        amount_refunded=_refunded(ordered, status, told),
+        email=next((fact.email for fact in [*paid, *ordered] if fact.email), None),
+        plan_code=next((fact.plan_code for fact in [*paid, *ordered] if fact.plan_code), None),
         paid_at=(paid[0].paid_at or _when(paid[0])) if paid else None,
-        failed_at=_first_time(by_kind[FactKind.FAILED]),
+        failed_at=_first_time(fact for fact in ordered if fact.kind == FactKind.FAILED),
         canceled_at=_first_time(cancels),
-        amounts_disagree=len(
-            {(fact.amount, fact.currency) for fact in paid if fact.amount and fact.currency}
-        )
-        > 1,
-        cancel_unconfirmed=status is S.SUCCEEDED
-        and any(_order_unknown(cancel, paid) for cancel in cancels),
+        amounts_disagree=_disagree(paid),
+        cancel_unconfirmed=status is PaymentStatus.SUCCEEDED and _order_unknown(cancels, paid),
     )
 
 
 def status_after(kind: FactKind) -> PaymentStatus | None:
     """Where a fact of this kind leads when nothing stands against it; None: nowhere."""
-    move = _MOVES.get(kind)
-    return move[1] if move else None
+    return _CLAIMS.get(kind)
 
 
-def _walk(ordered: list[Fact]) -> PaymentStatus:
-    status = S.RECEIVED
-    for fact in ordered:
-        sources, target = _MOVES.get(_kind(fact), (frozenset(), status))
-        if status in sources:
-            status = target
-    return status
+def _latest_readings(facts: Iterable[Fact]) -> list[Fact]:
+    """An event that was read again, after its provider's file was mended, counts as it was read
+    last. Ids are ordered by time."""
+    return list({fact.event_id: fact for fact in sorted(facts, key=lambda fact: fact.pk)}.values())
 
 
-def _money_went_back(cancel: Fact, paid: list[Fact]) -> bool:
+def _provider_order(fact: Fact) -> tuple[datetime, str]:
+    return (fact.occurred_at or _END_OF_TIME, fact.event_key)
+
+
+def _strongest_claim(facts: list[Fact]) -> PaymentStatus:
+    claims = [_CLAIMS[FactKind(fact.kind)] for fact in facts if fact.kind in _CLAIMS]
+    return max(claims, key=_STRENGTH.index, default=PaymentStatus.RECEIVED)
+
+
+def _money_went_back(cancels: list[Fact], paid: list[Fact]) -> bool:
     """A cancel undoes a success only when the provider's own times say that it came later.
     Times of arrival would make the end depend on the order of arrival."""
-    if cancel.occurred_at is None:
+    return any(
+        cancel.occurred_at and success.occurred_at and success.occurred_at < cancel.occurred_at
+        for cancel in cancels
+        for success in paid
+    )
+
+
+def _order_unknown(cancels: list[Fact], paid: list[Fact]) -> bool:
+    return any(
+        None in (cancel.occurred_at, success.occurred_at)
+        or cancel.occurred_at == success.occurred_at
+        for cancel in cancels
+        for success in paid
+    )
+
+
+def _telling_the_sum(ordered: list[Fact], paid: list[Fact]) -> Fact | None:
+    """The success itself; what a failed try was about says nothing about what was paid."""
+    pending = [fact for fact in ordered if fact.kind == FactKind.PENDING]
+    candidates = [*paid, *pending] if paid else ordered
+    return next((fact for fact in candidates if fact.amount and fact.currency), None)
+
+
+def _refunded(ordered: list[Fact], status: PaymentStatus, told: Fact | None) -> Decimal:
+    totals = [fact.amount_refunded for fact in ordered if fact.amount_refunded is not None]
+    if status is PaymentStatus.REFUNDED and told and told.amount:
+        totals.append(told.amount)
+    return max(totals, default=Decimal(0))
+
+
+def _disagree(paid: list[Fact]) -> bool:
+    sums = [(fact.amount, fact.currency) for fact in paid if fact.amount and fact.currency]
+    return any(not same_sum(sums[0], other) for other in sums[1:])
+
+
+def same_sum(
+    one: tuple[Decimal | None, str | None], other: tuple[Decimal | None, str | None]
+) -> bool:
+    (amount, currency), (other_amount, other_currency) = one, other
+    if amount is None or other_amount is None or currency is None:
         return False
-    return any(fact.occurred_at and fact.occurred_at < cancel.occurred_at for fact in paid)
+    return currency == other_currency and same_amount(amount, other_amount, currency)
 
 
-def _order_unknown(cancel: Fact, paid: list[Fact]) -> bool:
-    if cancel.occurred_at is None:
-        return True
-    return any(fact.occurred_at in (None, cancel.occurred_at) for fact in paid)
-
-
-def _first_time(facts: list[Fact]) -> datetime | None:
-    return _when(facts[0]) if facts else None
+def _first_time(facts: Iterable[Fact]) -> datetime | None:
+    return min((_when(fact) for fact in facts), default=None)
 
 
 def _when(fact: Fact) -> datetime:
     return fact.occurred_at or fact.received_at
-
-
-def _kind(fact: Fact) -> FactKind:
-    return FactKind(fact.kind)

@@ -1,7 +1,7 @@
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import QuerySet, Value
+from django.db.models import Exists, OuterRef, QuerySet, Value
 from django.db.models.functions import Lower
 
 from billing.models import Payment, PaymentStatus
@@ -14,15 +14,24 @@ def find_user(email: str | None) -> UUID | None:
     the reverse, an account opened under an address that is not its owner's."""
     if not email:
         return None
-    users = User.objects.by_email(email)
-    if settings.LINK_VERIFIED_EMAILS_ONLY:
-        users = users.filter(email_verified_at__isnull=False)
+    users = _linkable_users().filter(email__lower=Lower(Value(email)))
     return users.values_list("pk", flat=True).first()
 
 
 def payments_waiting_for(email: str) -> QuerySet[Payment]:
-    return Payment.objects.annotate(email_lower=Lower("email")).filter(
-        email_lower=Lower(Value(email)),
-        user__isnull=True,
-        status=PaymentStatus.SUCCEEDED,
-    )
+    return _unlinked().filter(email__lower=Lower(Value(email)))
+
+
+def payments_whose_user_is_there() -> QuerySet[Payment]:
+    owner = _linkable_users().filter(email__lower=Lower(OuterRef("email")))
+    return _unlinked().filter(Exists(owner))
+
+
+def _unlinked() -> QuerySet[Payment]:
+    return Payment.objects.filter(user__isnull=True, status=PaymentStatus.SUCCEEDED)
+
+
+def _linkable_users() -> QuerySet[User]:
+    if settings.LINK_VERIFIED_EMAILS_ONLY:
+        return User.objects.filter(email_verified_at__isnull=False)
+    return User.objects.all()

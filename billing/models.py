@@ -93,7 +93,9 @@ class Payment(models.Model):
             models.Index(fields=["status"], name="payment_status"),
             models.Index(Lower("email"), name="payment_email_lower"),
             models.Index(
-                fields=["created_at"], condition=Q(user__isnull=True), name="payment_unlinked"
+                fields=["created_at"],
+                condition=Q(status=PaymentStatus.SUCCEEDED, user__isnull=True),
+                name="payment_unlinked",
             ),
             models.Index(
                 fields=["created_at"],
@@ -107,14 +109,20 @@ class Payment(models.Model):
 
 
 class Fact(models.Model):
-    """One per event: what the provider said, for ever. A payment's status is a fold over these."""
+    """What the provider said, for ever: one per event, and another one should the event be read
+    in another way later. A payment's state is a fold over these. A trigger refuses update and
+    delete, except that an e-mail may be blanked."""
 
-    event_id = models.UUIDField(primary_key=True)
+    id = models.UUIDField(primary_key=True, default=time_ordered_id, editable=False)
+    event_id = models.UUIDField()
     event_key = models.CharField(max_length=400)
+    reading = models.CharField(max_length=64)
     payment = models.ForeignKey(Payment, on_delete=models.PROTECT, related_name="facts")
     kind = models.CharField(max_length=32, choices=[(kind, kind) for kind in FactKind])
     amount = models.DecimalField(max_digits=19, decimal_places=4, null=True)
     currency = models.CharField(max_length=3, null=True)
+    email = models.CharField(max_length=254, null=True)
+    plan_code = models.CharField(max_length=255, null=True)
     paid_at = models.DateTimeField(null=True)
     occurred_at = models.DateTimeField(null=True)
     received_at = models.DateTimeField()
@@ -124,6 +132,7 @@ class Fact(models.Model):
 
     class Meta:
         constraints: ClassVar = [
+            models.UniqueConstraint(fields=["event_id", "reading"], name="fact_once_per_reading"),
             models.CheckConstraint(condition=Q(kind__in=list(FactKind)), name="fact_kind_known"),
             models.CheckConstraint(
                 condition=_finite("amount"), name="fact_amount_positive_and_finite"

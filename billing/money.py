@@ -31,7 +31,7 @@ def parse_currency(value: object) -> str:
     return value.upper()
 
 
-def parse_amount(value: object, currency: str | None) -> Decimal:
+def parse_amount(value: object, currency: str | None, *, allow_zero: bool = False) -> Decimal:
     """A decimal string or a JSON number (read as int or Decimal) that the currency can express.
 
     Trailing zeros are no extra decimals: "1000.00" KRW is 1000 won, exactly.
@@ -45,7 +45,7 @@ def parse_amount(value: object, currency: str | None) -> Decimal:
     decimals = exponent(currency) if currency else _FRACTION_DIGITS
     if amount != amount.quantize(Decimal(1).scaleb(-decimals)):
         raise BadMoney(f"amount has more than the {decimals} decimals of its currency")
-    if not amount > 0:
+    if not amount and not allow_zero:
         raise BadMoney("amount must be greater than zero")
     return amount
 

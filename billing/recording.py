@@ -1,13 +1,30 @@
+from __future__ import annotations
+
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+from django.db import connection
 
 from billing.facts import PaymentFact
 from billing.fold import Folded, fold
 from billing.models import Fact, Payment, PaymentStatus
 from subscriptions.ids import time_ordered_id
 
-FOLDED_FIELDS = ("status", "amount", "currency", "paid_at", "failed_at", "canceled_at")
+FOLDED_FIELDS = (
+    "status",
+    "amount",
+    "currency",
+    "amount_refunded",
+    "email",
+    "plan_code",
+    "paid_at",
+    "failed_at",
+    "canceled_at",
+)
+_FACT_FIELDS = tuple(field.attname for field in Fact._meta.concrete_fields)
+_PAYMENT_FIELDS = tuple(field.attname for field in Payment._meta.concrete_fields)
 
 
 @dataclass(frozen=True)
@@ -22,43 +39,45 @@ class Source:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The payment is locked. Its fields hold the fold's result; `status_before` is what they
-    held. `now` and `txid` are the database's."""
+    """The payment is locked. Its fields hold the fold's result; `stored` is what the row held.
+    `now` and `txid` are the database's."""
 
     payment: Payment
     folded: Folded
-    status_before: PaymentStatus | None
     stored: dict[str, object]
+    is_new: bool
     now: datetime
     txid: str
+
+    @property
+    def status_before(self) -> PaymentStatus | None:
+        return None if self.is_new else PaymentStatus(str(self.stored["status"]))
 
 
 def record(fact: PaymentFact, source: Source) -> Recorded:
     """Append the fact, find or create its payment under lock, fold."""
     row = _to_row(fact, source)
     alone = fold([row])
-    payment = _find_or_create_locked(fact, row, alone, source)
+    payment, is_new, now, txid = _find_or_create_locked(fact, row, alone, source)
     stored = {name: getattr(payment, name) for name in (*FOLDED_FIELDS, "user_id")}
-    folded = alone if payment.created else fold(payment.facts.all())  # type: ignore[attr-defined]
+    folded = alone if is_new else fold(payment.facts.all())
     for name in FOLDED_FIELDS:
         setattr(payment, name, getattr(folded, name))
-    return Recorded(
-        payment=payment,
-        folded=folded,
-        status_before=None if payment.created else PaymentStatus(str(stored["status"])),  # type: ignore[attr-defined]
-        stored=stored,
-        now=payment.db_now,  # type: ignore[attr-defined]
-        txid=payment.db_txid,  # type: ignore[attr-defined]
-    )
+    return Recorded(payment, folded, stored, is_new, now, txid)
 
 
 def _to_row(fact: PaymentFact, source: Source) -> Fact:
     return Fact(
+        id=time_ordered_id(),
         event_id=source.event_id,
         event_key=source.event_key,
+        # The same event read the same way again is the same fact.
+        reading=hashlib.sha256(repr(fact).encode()).hexdigest(),
         kind=fact.kind,
         amount=fact.amount,
         currency=fact.currency,
+        email=fact.email,
+        plan_code=fact.plan_code,
         paid_at=fact.paid_at,
         occurred_at=fact.occurred_at,
         received_at=source.received_at,
@@ -68,53 +87,40 @@ def _to_row(fact: PaymentFact, source: Source) -> Fact:
     )
 
 
-def _find_or_create_locked(fact: PaymentFact, row: Fact, alone: Folded, source: Source) -> Payment:
-    """One round trip. The update on conflict takes the payment's lock and fills in what earlier
-    facts did not know; it never replaces what they did. Recording a fact twice changes nothing.
-    """
-    sql = """
+def _find_or_create_locked(
+    fact: PaymentFact, row: Fact, alone: Folded, source: Source
+) -> tuple[Payment, bool, datetime, str]:
+    """One round trip. The update on conflict is there for the payment's lock; recording a fact
+    twice changes nothing."""
+    folded_columns = ", ".join(FOLDED_FIELDS)
+    folded_values = ", ".join(f"%(folded_{name})s" for name in FOLDED_FIELDS)
+    fact_columns = ", ".join(_FACT_FIELDS)
+    fact_values = ", ".join(
+        "payment.id" if name == "payment_id" else f"%({name})s" for name in _FACT_FIELDS
+    )
+    payment_columns = ", ".join(f"payment.{name}" for name in _PAYMENT_FIELDS)
+    # The names are the models' own; every value is a parameter.
+    sql = f"""
         WITH payment AS (
-            INSERT INTO billing_payment AS known
-                (id, provider, external_payment_id, email, plan_code,
-                 status, amount, currency, paid_at, failed_at, canceled_at)
-            VALUES
-                (%(id)s, %(provider)s, %(external_payment_id)s, %(email)s, %(plan_code)s,
-                 %(status)s, %(folded_amount)s, %(folded_currency)s,
-                 %(folded_paid_at)s, %(failed_at)s, %(canceled_at)s)
-            ON CONFLICT (provider, external_payment_id) DO UPDATE SET
-                email = coalesce(known.email, excluded.email),
-                plan_code = coalesce(known.plan_code, excluded.plan_code),
-                updated_at = now()
-            RETURNING *, xmax = 0 AS created
+            INSERT INTO billing_payment (id, provider, external_payment_id, {folded_columns})
+            VALUES (%(payment)s, %(provider)s, %(external_payment_id)s, {folded_values})
+            ON CONFLICT (provider, external_payment_id) DO UPDATE SET updated_at = now()
+            RETURNING *, xmax = 0 AS is_new
         ), fact AS (
-            INSERT INTO billing_fact
-                (event_id, event_key, payment_id, kind, amount, currency, paid_at,
-                 occurred_at, received_at, refund_id, amount_refunded, live)
-            SELECT
-                %(event_id)s, %(event_key)s, payment.id, %(kind)s, %(amount)s, %(currency)s,
-                %(paid_at)s, %(occurred_at)s, %(received_at)s, %(refund_id)s,
-                %(amount_refunded)s, %(live)s
-            FROM payment
-            ON CONFLICT (event_id) DO NOTHING
+            INSERT INTO billing_fact ({fact_columns})
+            SELECT {fact_values} FROM payment
+            ON CONFLICT (event_id, reading) DO NOTHING
         )
-        SELECT payment.*, now() AS db_now, pg_current_xact_id()::text AS db_txid FROM payment
-    """
+        SELECT {payment_columns}, is_new, now(), pg_current_xact_id()::text FROM payment
+    """  # noqa: S608
     params = {
-        "id": time_ordered_id(),
+        "payment": time_ordered_id(),
         "provider": source.provider,
         "external_payment_id": fact.external_payment_id,
-        "email": fact.email,
-        "plan_code": fact.plan_code,
-        "status": alone.status,
-        "folded_amount": alone.amount,
-        "folded_currency": alone.currency,
-        "folded_paid_at": alone.paid_at,
-        "failed_at": alone.failed_at,
-        "canceled_at": alone.canceled_at,
-        **{
-            field.attname: getattr(row, field.attname)
-            for field in Fact._meta.concrete_fields
-            if field.attname != "payment_id"
-        },
+        **{f"folded_{name}": getattr(alone, name) for name in FOLDED_FIELDS},
+        **{name: getattr(row, name) for name in _FACT_FIELDS if name != "payment_id"},
     }
-    return Payment.objects.raw(sql, params)[0]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        *values, is_new, now, txid = cursor.fetchone()
+    return Payment.from_db(connection.alias, _PAYMENT_FIELDS, values), is_new, now, txid

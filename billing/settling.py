@@ -34,11 +34,15 @@ class Settlement:
     linked_now: bool = False
 
 
+PERSON_SAID_NO = Objection(ErrorCode.PAYMENT_DISMISSED, "a person dismissed this payment before")
+
+
 class AlreadyApplied(Exception):
     """The payment got its grant although its lock was ours: never, unless a guard is broken."""
 
 
-def settle(recorded: Recorded, decision: Decision) -> Settlement:
+def settle(recorded: Recorded, decision: Decision, *, dismissed: bool = False) -> Settlement:
+    """`dismissed`: a person decided against this payment before; only a person may differ."""
     payment = recorded.payment
     if payment.status != PaymentStatus.SUCCEEDED or payment.subscription_applied_at:
         _save(recorded)
@@ -46,7 +50,7 @@ def settle(recorded: Recorded, decision: Decision) -> Settlement:
     was_linked = payment.user_id is not None
     payment.user_id = payment.user_id or decision.user_id or find_user(payment.email)
     linked_now = payment.user_id is not None and not was_linked
-    given = _apply(recorded, decision)
+    given = PERSON_SAID_NO if dismissed and decision == Decision() else _apply(recorded, decision)
     if isinstance(given, Objection):
         _save(recorded, "user_id")
         return Settlement(objection=given, linked_now=linked_now)

@@ -22,6 +22,7 @@ def schedule(sender: Celery, **_kwargs: object) -> None:
 
     sender.conf.beat_schedule = {
         "recover-due-events": every(settings.WEBHOOK_SWEEP_EVERY_S, "webhooks.recover"),
+        "link-waiting-payments": every(300, "webhooks.link_waiting"),
         "expire-subscriptions": every(60, "webhooks.expire_subscriptions"),
         "prune-forged-events": every(600, "webhooks.prune_forged"),
     }

@@ -14,14 +14,21 @@ def expire(*, limit: int) -> list[UUID]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            UPDATE subscriptions_subscription SET status = %(inactive)s, updated_at = now()
-            WHERE id IN (
+            WITH over AS MATERIALIZED (
                 SELECT id FROM subscriptions_subscription
-                WHERE status <> %(inactive)s AND current_period_end <= now()
-                ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+                WHERE status IN (%(active)s, %(canceled)s) AND current_period_end <= now()
+                ORDER BY current_period_end LIMIT %(limit)s FOR UPDATE SKIP LOCKED
             )
-            RETURNING id
+            UPDATE subscriptions_subscription AS subscription
+            SET status = %(inactive)s, updated_at = now()
+            FROM over WHERE subscription.id = over.id
+            RETURNING subscription.id
             """,
-            {"inactive": SubscriptionStatus.INACTIVE, "limit": limit},
+            {
+                "active": SubscriptionStatus.ACTIVE,
+                "canceled": SubscriptionStatus.CANCELED,
+                "inactive": SubscriptionStatus.INACTIVE,
+                "limit": limit,
+            },
         )
         return [row[0] for row in cursor.fetchall()]

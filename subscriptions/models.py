@@ -13,7 +13,7 @@ from django.db.models.functions import Lower, Now
 
 from subscriptions.ids import time_ordered_id
 
-models.EmailField.register_lookup(Lower)
+models.CharField.register_lookup(Lower)
 
 
 class UserManager(BaseUserManager["User"]):

@@ -34,6 +34,14 @@ def sign(body: bytes, secret: str = SECRET) -> dict[str, str]:
     return {"X-Webhook-Signature": hmac_sha256_hex(secret, body)}
 
 
+def sign_with_time(body: bytes, timestamp: str | int, secret: str = SECRET) -> dict[str, str]:
+    """The time is under the signature too."""
+    return {
+        "X-Webhook-Timestamp": str(timestamp),
+        **sign(f"{timestamp}.".encode() + body, secret),
+    }
+
+
 def to_bytes(payload: dict[str, Any] | bytes) -> bytes:
     return payload if isinstance(payload, bytes) else json.dumps(payload).encode()
 
@@ -44,6 +52,29 @@ def deliver(payload: dict[str, Any] | bytes, *, secret: str = SECRET, url: str =
     return send(body, sign(body, secret), url=url)
 
 
-def send(body: bytes, headers: dict[str, str] | None = None, *, url: str = URL) -> Any:
+def send(
+    body: bytes,
+    headers: dict[str, str] | None = None,
+    *,
+    url: str = URL,
+    method: str = "POST",
+    content_type: str = "application/json",
+    stream: Any = None,
+    **environ: str,
+) -> Any:
+    """`environ` goes into the WSGI environment as it is: REMOTE_ADDR, CONTENT_LENGTH, …; a
+    `stream` is what the server would read the body from."""
     client = Client(raise_request_exception=False)
-    return client.generic("POST", url, body, content_type="application/json", headers=headers or {})
+    # Django's client announces no length for an empty body; servers do.
+    extra: dict[str, Any] = {"CONTENT_LENGTH": str(len(body)), **environ}
+    if stream is not None:
+        extra["wsgi.input"] = stream
+    return client.generic(
+        method, url, body, content_type=content_type, headers=headers or {}, **extra
+    )
+
+
+def result(answer: Any) -> tuple[int, str]:
+    """The HTTP status, and the word of the answer or of its error."""
+    told = answer.json()
+    return answer.status_code, told["error"]["code"] if "error" in told else told["status"]

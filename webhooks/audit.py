@@ -20,6 +20,7 @@ class Action(StrEnum):
     EVENT_REPROCESSED = "event_reprocessed"
     REVIEW_APPLIED_ANYWAY = "review_applied_anyway"
     REVIEW_DISMISSED = "review_dismissed"
+    REVIEW_REOPENED = "review_reopened"
     SUBSCRIPTION_EXPIRED = "subscription_expired"
     SUBSCRIPTION_CANCELED = "subscription_canceled"
 

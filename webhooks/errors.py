@@ -8,6 +8,8 @@ from rest_framework.exceptions import APIException
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+logger = structlog.get_logger("webhooks")
+
 RETRY_AFTER_S = 5
 
 
@@ -29,12 +31,14 @@ def request_id() -> str:
 
 def error_response(exception: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(exception, DatabaseError):
+        # Whatever it is, the event is not stored: the provider must send it again.
+        logger.error("database_error", exc_info=exception)
         exception = DatabaseAway()
     response = exception_handler(exception, context)
     if response is None:
         response = Response(status=500)
         code, message = "INTERNAL_ERROR", "something went wrong on our side"
-        structlog.get_logger("webhooks").error("unexpected_error", exc_info=exception)
+        logger.error("unexpected_error", exc_info=exception)
     else:
         detail = getattr(exception, "detail", None)
         code = str(getattr(detail, "code", None) or "NOT_FOUND").upper()

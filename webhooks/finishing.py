@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import structlog
 from django.db import Error as DatabaseError
-from django.db.models import Case, Q, QuerySet, Value, When
+from django.db.models import Case, Value, When
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
 from webhooks import audit, schedule
 from webhooks.audit import Action, Request
 from webhooks.judging import Verdict, for_review
-from webhooks.models import EventStatus, ReviewState, WebhookEvent
+from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
 from webhooks.outcomes import Change, Outcome, result_of, standing
 from webhooks.transactions import short_transaction
 
@@ -30,7 +30,7 @@ def finish(
     change: Change | None = None,
     siblings: list[WebhookEvent] | None = None,
 ) -> Outcome:
-    """`event` is locked and has its `age`."""
+    """`event` and `siblings` are locked; `event` has its `age`."""
     change = change or Change()
     verdict = replace(verdict, message=verdict.message and verdict.message[:MAX_MESSAGE_CHARS])
     age: timedelta = event.age  # type: ignore[attr-defined]
@@ -38,81 +38,98 @@ def finish(
     if waits and schedule.waited_too_long(age):
         verdict, waits = for_review(ErrorCode(str(verdict.code)), verdict.message), False
     review = verdict.review or (ReviewState.RESOLVED if event.review else None)
+    before = (event.status, event.error_code)
     WebhookEvent.objects.filter(pk=event.pk).update(
         status=verdict.status,
         error_code=verdict.code,
         error_message=verdict.message,
         review=review,
+        # Unknown until now where the event could not be read when it came.
+        external_payment_id=event.external_payment_id,
         processed_at=Now(),
         next_attempt_at=schedule.after_parking(age) if waits else None,
         # Waiting is not failing: the tries so far are forgotten.
         attempts=0 if waits else event.attempts,
     )
     event.status, event.error_code, event.review = verdict.status, verdict.code, review
-    if siblings and change.applied_now:
-        _finish_siblings(siblings)
+    finished_along = _finish_siblings(siblings or []) if change.applied_now else 0
     write_audit(event, request, change)
     return Outcome(
-        result_of(verdict.status, verdict.code), event, verdict.code, verdict.message, change
+        result_of(verdict.status, verdict.code),
+        event,
+        verdict.code,
+        verdict.message,
+        change,
+        still_parked=waits and before == (verdict.status, verdict.code),
+        finished_along=finished_along,
     )
 
 
 def write_audit(event: WebhookEvent, request: Request, change: Change) -> None:
-    actions = [request.action] if request.action else []
-    if change.linked_now:
-        actions.append(Action.PAYMENT_LINKED)
-    if change.applied_now:
-        actions.append(Action.PAYMENT_APPLIED)
-    if not actions:
-        return
-    audit.write(
-        *(
-            audit.entry(
-                action,
-                request.actor,
-                reason=request.reason,
-                event_id=event.pk,
-                payment_id=change.payment_id,
-                subscription_id=change.subscription_id,
-                user_id=change.user_id,
-                details=_details(event, change),
-            )
-            for action in dict.fromkeys(actions)
+    """What was asked for, if that by itself is worth a row, and what really happened."""
+    happened = {
+        Action.EVENT_REPROCESSED: request.action is Action.EVENT_REPROCESSED,
+        Action.PAYMENT_LINKED: change.linked_now,
+        Action.REVIEW_APPLIED_ANYWAY: request.decision.overrule and change.applied_now,
+        Action.PAYMENT_APPLIED: change.applied_now,
+    }
+    entries = [
+        audit.entry(
+            action,
+            request.actor,
+            reason=request.reason,
+            event_id=event.pk,
+            payment_id=change.payment_id,
+            subscription_id=change.subscription_id,
+            user_id=change.user_id,
+            details=_details(event, change),
         )
-    )
+        for action, so in happened.items()
+        if so
+    ]
+    if entries:
+        audit.write(*entries)
 
 
 def record_failure(event: WebhookEvent, error: Exception) -> Outcome:
     """After the rollback. Should this fail too, the event is due again by itself."""
-    code, message = ErrorCode.PROCESSING_ERROR, _describe(error)
     logger.error("processing_failed", webhook_event_id=str(event.pk), exc_info=error)
+    message = _describe(error)
     if schedule.exhausted(event.attempts):
         verdict = for_review(ErrorCode.RETRIES_EXHAUSTED, message)
     else:
-        verdict = Verdict(EventStatus.FAILED_RETRYABLE, code, message)
-    retry = verdict.status == EventStatus.FAILED_RETRYABLE
+        verdict = Verdict(EventStatus.FAILED_RETRYABLE, ErrorCode.PROCESSING_ERROR, message)
     try:
-        with short_transaction():
-            rows = _unfinished(event).update(
-                status=verdict.status,
-                error_code=verdict.code,
-                error_message=verdict.message,
-                review=verdict.review,
-                processed_at=Now(),
-                next_attempt_at=schedule.after_failure(event.attempts) if retry else None,
-            )
+        if not _mark_failed(event, verdict):
+            event.refresh_from_db(fields=["status", "review", "error_code", "error_message"])
     except DatabaseError:
         logger.exception("failure_not_recorded", webhook_event_id=str(event.pk))
-        rows = 1
-    if rows == 0:
-        # Somebody else finished it while we failed.
-        event.refresh_from_db(fields=["status", "error_code", "error_message"])
-        return standing(event)
+    if event.status in (EventStatus.PROCESSED, EventStatus.IGNORED):
+        return standing(event)  # Somebody else finished it while we failed.
     return Outcome(result_of(verdict.status, verdict.code), event, verdict.code, message)
 
 
-def _finish_siblings(siblings: list[WebhookEvent]) -> None:
-    WebhookEvent.objects.filter(pk__in=[sibling.pk for sibling in siblings]).update(
+def _mark_failed(event: WebhookEvent, verdict: Verdict) -> bool:
+    """Only an unfinished event is marked: one that is final, dismissed or a conflict stays what
+    people made of it, whoever tried to run it again and failed."""
+    retry = verdict.status == EventStatus.FAILED_RETRYABLE
+    with short_transaction():
+        rows = WebhookEvent.objects.filter(pk=event.pk, status__in=OPEN_STATUSES).update(
+            status=verdict.status,
+            error_code=verdict.code,
+            error_message=verdict.message,
+            review=verdict.review,
+            processed_at=Now(),
+            next_attempt_at=schedule.after_failure(event.attempts) if retry else None,
+        )
+    return rows == 1
+
+
+def _finish_siblings(siblings: list[WebhookEvent]) -> int:
+    waiting = [row.pk for row in siblings if row.review != ReviewState.DISMISSED]
+    if not waiting:
+        return 0
+    return WebhookEvent.objects.filter(pk__in=waiting).update(
         status=EventStatus.PROCESSED,
         error_code=None,
         error_message=None,
@@ -120,11 +137,6 @@ def _finish_siblings(siblings: list[WebhookEvent]) -> None:
         next_attempt_at=None,
         review=Case(When(review=ReviewState.OPEN, then=Value(ReviewState.RESOLVED))),
     )
-
-
-def _unfinished(event: WebhookEvent) -> QuerySet[WebhookEvent]:
-    done = Q(status__in=[EventStatus.PROCESSED, EventStatus.IGNORED])
-    return WebhookEvent.objects.filter(pk=event.pk, signature_valid=True).exclude(done)
 
 
 def _details(event: WebhookEvent, change: Change) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -72,7 +72,8 @@ _RETURNED = (
 @dataclass(frozen=True)
 class Stored:
     event: WebhookEvent
-    is_new: bool
+    # As the first delivery of this event, to the byte.
+    same_bytes: bool
     is_conflict: bool = False
 
 
@@ -87,6 +88,7 @@ def store(
     A repeat waits here while the first is being processed, and then sees how it ended.
     """
     values = _values(provider, delivery, said) | {
+        "payload": None if isinstance(said, Malformed) else provider.payload(delivery),
         "signature_valid": True,
         "signature_method": proof.method,
         "key_id": proof.key_id,
@@ -98,7 +100,7 @@ def store(
         event, is_new = _insert_or_find(values | {"payload": None})
     if not is_new and _says_something_else(event, values):
         return _store_conflict(event, values)
-    return Stored(event, is_new)
+    return Stored(event, same_bytes=event.payload_hash == values["payload_hash"])
 
 
 def store_forged(
@@ -114,9 +116,8 @@ def store_forged(
     The sample is a fixed number of slots, each source may use only some of them, and a taken
     slot stays taken until it is pruned: however large a flood is, the table does not grow.
     """
-    values = _values(provider, delivery, said) | {
-        "raw_body": delivery.body[:MAX_SAMPLE_BYTES],
-        "payload": None,
+    sample = replace(delivery, body=delivery.body[:MAX_SAMPLE_BYTES])
+    values = _values(provider, sample, said) | {
         "signature_valid": False,
         "status": EventStatus.FAILED_FINAL,
         "next_attempt_in_s": None,
@@ -174,7 +175,7 @@ def _store_conflict(first: WebhookEvent, values: dict[str, Any]) -> Stored:
     """
     row = _execute(on_conflict, conflict)
     event = WebhookEvent.from_db(connection.alias, _RETURNED, row)
-    return Stored(event, is_new=False, is_conflict=True)
+    return Stored(event, same_bytes=True, is_conflict=True)
 
 
 def _says_something_else(event: WebhookEvent, values: dict[str, Any]) -> bool:
@@ -216,7 +217,6 @@ def _values(
         "merchant_uid": said.merchant_uid,
         "event_type": said.event_type,
         "is_test": not said.live,
-        "payload": provider.payload(delivery),
     }
     if isinstance(said, PaymentFact):
         values |= {"occurred_at": said.occurred_at, "fingerprint": provider.fingerprint(said)}

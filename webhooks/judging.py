@@ -6,13 +6,21 @@ from dataclasses import dataclass
 
 from billing.codes import WAITING, ErrorCode
 from billing.facts import FactKind, NotAPayment, PaymentFact
-from billing.fold import status_after
+from billing.fold import same_sum, status_after
 from billing.models import PaymentStatus
 from billing.policies import Objection
 from billing.recording import Recorded
 from billing.settling import Settlement
 from webhooks.models import EventStatus, ReviewState
 from webhooks.providers.base import Malformed
+
+# Of a payment that was applied. Taking back is not automatic yet, so a person must hear of it.
+_TAKES_SOMETHING_BACK = {
+    FactKind.REFUNDED: (ErrorCode.REVOKE_DUE, "refunded after it was applied"),
+    FactKind.CANCELED: (ErrorCode.REVOKE_DUE, "canceled after it was applied"),
+    FactKind.PARTIALLY_REFUNDED: (ErrorCode.PARTIAL_REFUND, "partly refunded"),
+    FactKind.DISPUTED: (ErrorCode.DISPUTED, "the customer disputes the payment"),
+}
 
 
 @dataclass(frozen=True)
@@ -27,18 +35,17 @@ class Verdict:
         return ReviewState.OPEN if self.needs_review else None
 
 
-def judge(said: PaymentFact, recorded: Recorded, settlement: Settlement) -> Verdict:
+def judge(
+    said: PaymentFact, recorded: Recorded, settlement: Settlement, *, overruled: bool
+) -> Verdict:
     if said.kind is not FactKind.PAID and not settlement.extension:
         return _judge_non_success(said, recorded)
-    objection = settlement.objection
     if recorded.payment.status != PaymentStatus.SUCCEEDED:
         return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER, "the money has gone back")
-    if objection:
-        return _judge_objection(objection)
-    if recorded.folded.amounts_disagree:
-        return for_review(
-            ErrorCode.AMOUNT_MISMATCH, "another event of this payment told another amount"
-        )
+    if settlement.objection:
+        return _judge_objection(settlement.objection)
+    if not overruled and (doubt := _doubt_about_the_sum(said, recorded, settlement)):
+        return doubt
     if recorded.folded.cancel_unconfirmed:
         return _unconfirmed_cancel(EventStatus.PROCESSED)
     return Verdict(EventStatus.PROCESSED)
@@ -67,13 +74,35 @@ def _judge_objection(objection: Objection) -> Verdict:
     return for_review(objection.code, objection.message)
 
 
+def _doubt_about_the_sum(
+    said: PaymentFact, recorded: Recorded, settlement: Settlement
+) -> Verdict | None:
+    """Two events of one payment told different sums. What was given stays given, and a person
+    looks at it."""
+    payment, stored = recorded.payment, recorded.stored
+    message = "another event of this payment told another amount"
+    if settlement.extension:
+        given = Verdict(EventStatus.PROCESSED, ErrorCode.AMOUNT_MISMATCH, message, True)
+        return given if recorded.folded.amounts_disagree else None
+    now = (payment.amount, payment.currency)
+    before = (stored["amount"], stored["currency"])
+    differs = said.amount is not None and not same_sum((said.amount, said.currency), now)
+    if differs or not same_sum(before, now):  # type: ignore[arg-type]
+        return for_review(ErrorCode.AMOUNT_MISMATCH, message)
+    return None
+
+
 def _judge_non_success(said: PaymentFact, recorded: Recorded) -> Verdict:
+    payment = recorded.payment
     if said.kind is FactKind.CANCELED and recorded.folded.cancel_unconfirmed:
         return _unconfirmed_cancel(EventStatus.FAILED_FINAL)
     wanted = status_after(said.kind)
-    changed_nothing = wanted is not None and wanted != recorded.payment.status
-    code = ErrorCode.OUT_OF_ORDER if changed_nothing else ErrorCode.NON_SUCCESS_STATUS
-    return Verdict(EventStatus.IGNORED, code)
+    if wanted is not None and wanted != payment.status:
+        return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER)
+    if payment.subscription_applied_at and said.kind in _TAKES_SOMETHING_BACK:
+        code, message = _TAKES_SOMETHING_BACK[said.kind]
+        return Verdict(EventStatus.PROCESSED, code, message, needs_review=True)
+    return Verdict(EventStatus.IGNORED, ErrorCode.NON_SUCCESS_STATUS)
 
 
 def _unconfirmed_cancel(status: EventStatus) -> Verdict:

@@ -1,44 +1,54 @@
-"""A user who appears, or gets another e-mail, gets what was paid under it: at once."""
+"""A user who appears, or gets another e-mail, gets what was paid under it: at once, and should
+that fail, by the sweep."""
 
 from __future__ import annotations
 
-import structlog
+from django.db.models import Exists, OuterRef, QuerySet
 
 from billing.codes import WAITING
-from billing.linking import payments_waiting_for
+from billing.linking import payments_waiting_for, payments_whose_user_is_there
+from billing.models import Fact, Payment
 from subscriptions.models import User
-from webhooks import metrics
 from webhooks.audit import BY_LINKING
-from webhooks.logbook import Line
-from webhooks.models import WebhookEvent
-from webhooks.process import process
+from webhooks.models import ReviewState, WebhookEvent
+from webhooks.running import run
 
-logger = structlog.get_logger("webhooks")
-
-# More than a few are left to recovery, so that signing up never takes long.
+# More than a few are left to the sweep, so that signing up never takes long.
 AT_ONCE = 20
+SWEEP_BATCH = 200
 
 
 def link_waiting_payments(user: User) -> int:
-    """Process the events that wait for this user's e-mail; return how many were applied."""
+    """Apply what waits for this user's e-mail; return how much that was."""
+    return _link(payments_waiting_for(user.email), limit=AT_ONCE)
+
+
+def sweep_linkable_payments() -> int:
+    """Payments whose user is there although nobody linked them: made in bulk, too many at once,
+    or after recovery had stopped looking. Return how many were applied."""
+    return _link(payments_whose_user_is_there(), limit=SWEEP_BATCH)
+
+
+def waiting_events(payment: Payment) -> QuerySet[WebhookEvent]:
+    """Those of the payment's events that wait for a user, and that nobody dismissed."""
+    facts = Fact.objects.filter(payment=payment).values("event_id")
+    return _waiting().filter(pk__in=facts).order_by("pk")
+
+
+def _link(payments: QuerySet[Payment], *, limit: int) -> int:
+    facts = Fact.objects.filter(payment=OuterRef(OuterRef("pk"))).values("event_id")
+    linkable = payments.filter(Exists(_waiting().filter(pk__in=facts))).order_by("pk")
     applied = 0
-    for payment in payments_waiting_for(user.email).order_by("pk")[:AT_ONCE]:
-        event = (
-            WebhookEvent.objects.filter(
-                provider=payment.provider,
-                external_payment_id=payment.external_payment_id,
-                error_code__in=WAITING,
-                signature_valid=True,
-            )
-            .defer("payload", "raw_body", "headers")
-            .order_by("pk")
-            .first()
-        )
-        if event is None:
-            continue
-        line = Line(provider=event.provider, event=event)
-        outcome = line.outcome = process(event, request=BY_LINKING)
-        metrics.count(outcome, by_recovery=True)
-        line.write()
-        applied += outcome.change.applied_now
+    for payment in linkable[:limit]:
+        event = waiting_events(payment).first()
+        if event is not None:
+            applied += run(event, BY_LINKING).change.applied_now
     return applied
+
+
+def _waiting() -> QuerySet[WebhookEvent]:
+    return (
+        WebhookEvent.objects.filter(error_code__in=WAITING, signature_valid=True)
+        .exclude(review=ReviewState.DISMISSED, review__isnull=False)
+        .defer("payload", "raw_body", "headers")
+    )

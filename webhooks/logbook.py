@@ -47,12 +47,9 @@ class Line:
         return {
             "provider": self.provider,
             "webhook_event_id": event and str(event.pk),
-            "external_event_id": said and said.event_id,
-            "external_payment_id": said and said.external_payment_id,
-            "merchant_uid": said and said.merchant_uid,
-            "event_type": said and said.event_type,
+            **_ids(said or event),
             "event_key": event and event.event_key,
-            "signature_valid": self.signature_valid,
+            "signature_valid": event.signature_valid if event else self.signature_valid,
             "incoming_status": said and said.incoming_status,
             "amount": str(fact.amount) if fact and fact.amount is not None else None,
             "currency": fact and fact.currency,
@@ -64,6 +61,17 @@ class Line:
             **({"error_message": self.error_message} if self.error_message else {}),
             "duration_ms": self.duration_ms,
         }
+
+
+def _ids(source: PaymentFact | NotAPayment | WebhookEvent | None) -> dict[str, str | None]:
+    """From what the delivery says; from the stored row where nobody read it this time."""
+    stored = isinstance(source, WebhookEvent)
+    return {
+        "external_event_id": getattr(source, "external_event_id" if stored else "event_id", None),
+        "external_payment_id": getattr(source, "external_payment_id", None),
+        "merchant_uid": getattr(source, "merchant_uid", None),
+        "event_type": getattr(source, "event_type", None),
+    }
 
 
 def _outcome_fields(outcome: Outcome | None) -> dict[str, Any]:

@@ -37,11 +37,13 @@ failed_final = Counter("webhook_failed_final", "Events that ended FAILED_FINAL",
 invalid_signature = Counter(
     "webhook_invalid_signature", "Deliveries that did not prove themselves", ["provider"]
 )
-unlinked = Counter("payments_unlinked", "Attempts that found nobody to link to", ["provider"])
+unlinked = Counter("payments_unlinked", "Payments that found nobody to link to", ["provider"])
 amount_mismatch = Counter(
     "payments_amount_mismatch", "Payments that differ from the plan's price", ["provider"]
 )
-recovered = Counter("webhook_recovered", "Events that recovery brought to PROCESSED", ["provider"])
+recovered_total = Counter(
+    "webhook_recovered", "Events that recovery brought to PROCESSED", ["provider"]
+)
 security_events = Counter("webhook_security_events", "Lines for the security log", ["kind"])
 duration_ms = Histogram(
     "webhook_processing_duration_ms", "Request to answer", ["provider"], buckets=_MS
@@ -61,16 +63,19 @@ _BY_RESULT = {
 }
 
 
-def count(outcome: Outcome, *, by_recovery: bool = False) -> None:
+def count(outcome: Outcome, *, recovered: bool = False) -> None:
     provider = outcome.event.provider
+    if outcome.still_parked:
+        return
     for counter in _BY_RESULT[outcome.result]:
         counter.labels(provider).inc()
-    if outcome.code == ErrorCode.AMOUNT_MISMATCH and outcome.result is Result.FAILED_FINAL:
+    if outcome.code == ErrorCode.AMOUNT_MISMATCH and outcome.result is not Result.DUPLICATE:
         amount_mismatch.labels(provider).inc()
+    processed.labels(provider).inc(outcome.finished_along)
     if outcome.result is Result.PROCESSED:
         lag_ms.labels(provider).observe(outcome.lag_ms)
-        if by_recovery:
-            recovered.labels(provider).inc()
+    if outcome.result is Result.PROCESSED and recovered:
+        recovered_total.labels(provider).inc(1 + outcome.finished_along)
 
 
 def exposition() -> tuple[bytes, str]:

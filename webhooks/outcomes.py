@@ -44,6 +44,10 @@ class Outcome:
     message: str | None = None
     change: Change = field(default_factory=Change)
     said: PaymentFact | NotAPayment | None = None
+    # It was parked before for the same reason: news to nobody.
+    still_parked: bool = False
+    # Other events of the payment that were finished along with this one.
+    finished_along: int = 0
 
     @property
     def lag_ms(self) -> float:

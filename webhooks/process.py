@@ -86,19 +86,23 @@ def _settle(
         return finish(event, request, judging.judge_non_payment(said))
     if not said.live and not settings.ACCEPT_TEST_PAYMENTS:
         return finish(event, request, judging.judge_test_mode())
+    event.external_payment_id = said.external_payment_id
     recorded = record(said, Source(event.provider, event.pk, event.event_key, event.received_at))
-    settlement = settle(recorded, request.decision)
-    verdict = judging.judge(said, recorded, settlement)
+    dismissed = any(row.review == ReviewState.DISMISSED for row in siblings)
+    settlement = settle(recorded, request.decision, dismissed=dismissed)
+    verdict = judging.judge(said, recorded, settlement, overruled=request.decision.overrule)
     return finish(event, request, verdict, change_of(recorded, settlement), siblings)
 
 
 def _lock(event: WebhookEvent) -> tuple[WebhookEvent, list[WebhookEvent]]:
-    """The event, and those of the same payment that its outcome may settle: all event locks are
-    taken first and by id, so that two events of one payment cannot wait for each other."""
+    """The event, and those of the same payment that its outcome may settle or that a person
+    dismissed: all event locks are taken first and by id, so that two events of one payment
+    cannot wait for each other."""
     wanted = Q(pk=event.pk)
     if event.external_payment_id is not None:
         wanted |= Q(
-            Q(status=EventStatus.FAILED_RETRYABLE) | Q(review=ReviewState.OPEN),
+            Q(status=EventStatus.FAILED_RETRYABLE)
+            | Q(review__in=[ReviewState.OPEN, ReviewState.DISMISSED]),
             provider=event.provider,
             external_payment_id=event.external_payment_id,
             error_code__in=_SETTLED_BY_A_GRANT,
@@ -118,10 +122,10 @@ def _lock(event: WebhookEvent) -> tuple[WebhookEvent, list[WebhookEvent]]:
 
 def _may_run(event: WebhookEvent, request: Request) -> bool:
     """That a row exists never means "done": its status does."""
-    if event.signature_valid is not True or event.conflict_of_id:
+    if event.signature_valid is not True or event.review == ReviewState.DISMISSED:
         return False
-    if event.review == ReviewState.DISMISSED:
-        return False
+    if event.conflict_of_id:
+        return request.decision.overrule
     if event.status in OPEN_STATUSES:
         return True
     if event.status == EventStatus.FAILED_FINAL:

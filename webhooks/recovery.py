@@ -13,10 +13,9 @@ from django.db.models.functions import Now
 from billing.codes import ErrorCode
 from webhooks import metrics, schedule
 from webhooks.audit import BY_RECOVERY
-from webhooks.logbook import Line
 from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
 from webhooks.outcomes import Outcome
-from webhooks.process import process
+from webhooks.running import run
 
 logger = structlog.get_logger("webhooks")
 
@@ -43,15 +42,16 @@ def recover(*, for_s: float, batch: int = BATCH) -> Counter[str]:
 def _claim(batch: int) -> list[WebhookEvent]:
     """Several workers share the due events: what one has locked, the others skip."""
     sql = """
-        UPDATE webhooks_webhookevent SET next_attempt_at = now() + %(claim)s
-        WHERE id IN (
+        WITH due AS MATERIALIZED (
             SELECT id FROM webhooks_webhookevent
             WHERE status IN (%(received)s, %(validated)s, %(retryable)s)
                 AND next_attempt_at <= now()
             ORDER BY next_attempt_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
         )
-        RETURNING id, provider, external_event_id, external_payment_id, payload_hash, attempts,
-            next_attempt_at
+        UPDATE webhooks_webhookevent AS event SET next_attempt_at = now() + %(claim)s
+        FROM due WHERE event.id = due.id
+        RETURNING event.id, provider, external_event_id, external_payment_id, payload_hash,
+            signature_valid, attempts, next_attempt_at
     """
     received, validated, retryable = OPEN_STATUSES
     params = {
@@ -67,12 +67,7 @@ def _claim(batch: int) -> list[WebhookEvent]:
 def _try(event: WebhookEvent) -> Outcome | None:
     if not _begin_attempt(event):
         return None
-    line = Line(provider=event.provider, event=event)
-    outcome = line.outcome = process(event, request=BY_RECOVERY)
-    metrics.count(outcome, by_recovery=True)
-    line.event = outcome.event
-    line.write()
-    return outcome
+    return run(event, BY_RECOVERY)
 
 
 def _begin_attempt(event: WebhookEvent) -> bool:

@@ -4,23 +4,30 @@ with the actor and the reason."""
 from __future__ import annotations
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from billing.codes import WAITING, ErrorCode
-from billing.models import Payment
+from billing.codes import ErrorCode
+from billing.models import Payment, PaymentStatus
 from billing.settling import Decision
 from subscriptions.models import Plan, Subscription, SubscriptionStatus, User
-from webhooks import audit, metrics
+from webhooks import audit
 from webhooks.audit import Action, Actor, Request
-from webhooks.logbook import Line
+from webhooks.linking import waiting_events
 from webhooks.models import ReviewState, WebhookEvent
 from webhooks.outcomes import Outcome
 from webhooks.process import process
+from webhooks.running import run
 from webhooks.transactions import short_transaction
 
 # Reasons for review that "apply anyway" overrules.
-OVERRULABLE = frozenset({ErrorCode.AMOUNT_MISMATCH, ErrorCode.PLAN_UNKNOWN})
+OVERRULABLE = frozenset(
+    {
+        ErrorCode.AMOUNT_MISMATCH,
+        ErrorCode.PLAN_UNKNOWN,
+        ErrorCode.PAYLOAD_CONFLICT,
+        ErrorCode.PAYMENT_DISMISSED,
+    }
+)
 
 
 class CannotDecide(Exception):
@@ -28,7 +35,7 @@ class CannotDecide(Exception):
 
 
 def reprocess(event: WebhookEvent, actor: Actor, reason: str = "") -> Outcome:
-    return _run(event, Request(actor, Action.EVENT_REPROCESSED, reason))
+    return run(event, Request(actor, Action.EVENT_REPROCESSED, reason))
 
 
 def reprocess_and_roll_back(event: WebhookEvent, actor: Actor) -> Outcome:
@@ -42,15 +49,15 @@ def reprocess_and_roll_back(event: WebhookEvent, actor: Actor) -> Outcome:
 
 def link(payment: Payment, user: User, actor: Actor, reason: str) -> Outcome:
     """Link an unlinked payment to a user and apply it."""
-    event = (
-        _events_of(payment).filter(Q(error_code__in=WAITING)).order_by("pk").first()
-        or _events_of(payment).order_by("pk").first()
-    )
-    if payment.user_id is not None or event is None:
+    if payment.user_id is not None:
         raise CannotDecide("This payment is linked already.")
-    request = Request(actor, Action.PAYMENT_LINKED, reason, Decision(user_id=user.pk))
-    outcome = _run(event, request)
-    if outcome.change.user_id != user.pk:
+    if payment.status != PaymentStatus.SUCCEEDED:
+        raise CannotDecide("Only a payment that succeeded can be linked.")
+    event = waiting_events(payment).first()
+    if event is None:
+        raise CannotDecide("None of its events waits for a user; was it dismissed? Reopen it.")
+    outcome = run(event, Request(actor, reason=reason, decision=Decision(user_id=user.pk)))
+    if not outcome.change.linked_now:
         raise CannotDecide("Somebody else linked or finished this payment in the meantime.")
     return outcome
 
@@ -60,26 +67,35 @@ def apply_anyway(
 ) -> Outcome:
     """Give what was bought although a policy objected."""
     if event.error_code not in OVERRULABLE or event.review != ReviewState.OPEN:
-        raise CannotDecide("Only open amount and plan mismatches can be applied anyway.")
+        raise CannotDecide("Only what is open for review over its content can be applied anyway.")
     if not reason.strip():
         raise CannotDecide("A reason is required.")
-    decision = Decision(overrule=True, plan=plan)
-    return _run(event, Request(actor, Action.REVIEW_APPLIED_ANYWAY, reason, decision))
+    return run(event, Request(actor, reason=reason, decision=Decision(overrule=True, plan=plan)))
 
 
 def dismiss(event: WebhookEvent, actor: Actor, reason: str) -> None:
-    """Nothing is given, and nothing but a person's new decision will change that."""
+    """Nothing is given, until a person reopens it."""
+    _move_review(event, ReviewState.OPEN, ReviewState.DISMISSED, actor, reason)
+
+
+def reopen(event: WebhookEvent, actor: Actor, reason: str) -> None:
+    """Takes a dismissal back: it is in the review queue again."""
+    _move_review(event, ReviewState.DISMISSED, ReviewState.OPEN, actor, reason)
+
+
+def _move_review(
+    event: WebhookEvent, before: ReviewState, after: ReviewState, actor: Actor, reason: str
+) -> None:
     if not reason.strip():
         raise CannotDecide("A reason is required.")
+    dismissed = after == ReviewState.DISMISSED
     with short_transaction():
-        rows = WebhookEvent.objects.filter(pk=event.pk, review=ReviewState.OPEN).update(
-            review=ReviewState.DISMISSED
-        )
+        rows = WebhookEvent.objects.filter(pk=event.pk, review=before).update(review=after)
         if rows != 1:
-            raise CannotDecide("This event is not open for review.")
+            raise CannotDecide(f"This event is not {before.label.lower()}.")
         audit.write(
             audit.entry(
-                Action.REVIEW_DISMISSED,
+                Action.REVIEW_DISMISSED if dismissed else Action.REVIEW_REOPENED,
                 actor,
                 reason=reason,
                 event_id=event.pk,
@@ -105,17 +121,3 @@ def cancel_renewal(subscription: Subscription, actor: Actor, reason: str) -> Non
                 user_id=subscription.user_id,
             )
         )
-
-
-def _run(event: WebhookEvent, request: Request) -> Outcome:
-    line = Line(provider=event.provider, event=event)
-    outcome = line.outcome = process(event, request=request)
-    metrics.count(outcome)
-    line.write()
-    return outcome
-
-
-def _events_of(payment: Payment) -> QuerySet[WebhookEvent]:
-    return WebhookEvent.objects.filter(
-        pk__in=payment.facts.values("event_id"), signature_valid=True
-    ).defer("payload", "raw_body", "headers")

@@ -9,6 +9,7 @@ from subscriptions.expiry import expire
 from webhooks import audit, inbox
 from webhooks.audit import SCHEDULE, Action
 from webhooks.leases import lease
+from webhooks.linking import sweep_linkable_payments
 from webhooks.recovery import recover
 from webhooks.transactions import short_transaction
 
@@ -23,6 +24,13 @@ def recover_task() -> None:
     results = recover(for_s=settings.WEBHOOK_SWEEP_EVERY_S * 0.9)
     if results:
         logger.info("recovered", **results)
+
+
+@shared_task(name="webhooks.link_waiting")
+def link_waiting_task() -> None:
+    with lease("link_waiting", seconds=300) as ours:
+        if ours and (applied := sweep_linkable_payments()):
+            logger.info("payments_linked", number=applied)
 
 
 @shared_task(name="webhooks.expire_subscriptions")

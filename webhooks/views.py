@@ -27,6 +27,7 @@ from webhooks.outcomes import Outcome, standing
 from webhooks.process import process
 from webhooks.providers import enabled_providers, find_provider
 from webhooks.providers.base import Delivery, Malformed, Proof, Provider, Rejected, Result
+from webhooks.running import tell
 
 logger = structlog.get_logger("webhooks")
 
@@ -65,13 +66,13 @@ class WebhookView(PublicView):
         delivery = gate.admit(request._request)
         proof = _verify(provider, delivery, line, source_ip=gate.source_address(request._request))
         said = _parse(provider, delivery)
+        line.said = None if isinstance(said, Malformed) else said
         stored = _store(provider, delivery, proof, said)
         line.event = stored.event
         outcome = line.outcome = _process(stored, said)
-        _tell(outcome)
+        tell(outcome)
         if isinstance(said, Malformed):
             raise Refused(400, ErrorCode.MALFORMED, str(said))
-        line.said = said
         answer = provider.acknowledge(outcome.result, str(outcome.event.pk), request_id())
         return Response(answer.body, status=answer.http_status)
 
@@ -182,14 +183,6 @@ def _process(stored: Stored, said: PaymentFact | NotAPayment | Malformed) -> Out
     if isinstance(said, Malformed):
         return Outcome(Result.FAILED_FINAL, event, ErrorCode.MALFORMED, str(said))
     if event.status in OPEN_STATUSES:
-        return process(event, said=said)
+        # What was stored first is what counts, and what any retry will read.
+        return process(event, said=said if stored.same_bytes else None)
     return standing(event)
-
-
-def _tell(outcome: Outcome) -> None:
-    metrics.count(outcome)
-    fields = {"provider": outcome.event.provider, "webhook_event_id": str(outcome.event.pk)}
-    if outcome.result is Result.CONFLICT:
-        security_log.note(security_log.Kind.CONFLICT, **fields)
-    elif (outcome.result, outcome.code) == (Result.FAILED_FINAL, ErrorCode.AMOUNT_MISMATCH):
-        security_log.note(security_log.Kind.AMOUNT_MISMATCH, **fields)

@@ -3,11 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet, UUIDField, Value
+from django.db.models.functions import Lower
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
@@ -34,6 +36,33 @@ class SeeOnly:
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+class ExactSearch(admin.ModelAdmin):
+    """Ids and addresses as they are: what an index finds at once, and what ids mean. E-mails are
+    compared without regard to case."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        wanted = Q(pk__in=[])
+        for name in self.search_fields:
+            if name.endswith("email"):
+                wanted |= Q((f"{name}__lower", Lower(Value(term))))
+            elif not isinstance(self.opts.get_field(name), UUIDField) or _is_uuid(term):
+                wanted |= Q((name, term))
+        return queryset.filter(wanted), False
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 class ProviderFilter(admin.SimpleListFilter):

@@ -13,7 +13,7 @@ from billing.models import Grant
 from billing.money import BadMoney, parse_amount, parse_currency
 from subscriptions.models import Plan, PlanPrice, Subscription, User
 from webhooks import review
-from webhooks.admin.base import ReasonForm, SeeOnly, WithActions, decide
+from webhooks.admin.base import ExactSearch, ReasonForm, SeeOnly, WithActions, decide
 
 
 class UserCreationForm(BaseUserCreationForm):
@@ -35,7 +35,13 @@ class UserAdmin(DjangoUserAdmin):
     list_display = ("email", "is_active", "is_staff", "created_at")
     list_filter = ("is_staff", "is_active")
     search_fields = ("email",)
-    ordering = ("-created_at",)
+    ordering = ("-pk",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Who may edit users must not be able to make a superuser of one."""
+        fixed = super().get_readonly_fields(request, obj)
+        rights = ("is_staff", "is_superuser", "groups")
+        return fixed if request.user.is_superuser else (*fixed, *rights)
 
 
 class PriceForm(forms.ModelForm):
@@ -73,12 +79,12 @@ class SubscriptionGrantInline(SeeOnly, admin.TabularInline):
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(SeeOnly, WithActions):
+class SubscriptionAdmin(SeeOnly, ExactSearch, WithActions):
     list_display = ("user", "status", "current_period_end", "updated_at")
     list_filter = ("status",)
     list_select_related = ("user",)
     search_fields = ("user__email",)
-    ordering = ("-updated_at",)
+    ordering = ("-pk",)
     inlines = (SubscriptionGrantInline,)
     actions = ("cancel_renewal",)
 

@@ -12,7 +12,14 @@ from django.utils.safestring import SafeString
 
 from subscriptions.models import Plan
 from webhooks import review
-from webhooks.admin.base import ProviderFilter, ReasonForm, SeeOnly, WithActions, decide
+from webhooks.admin.base import (
+    ExactSearch,
+    ProviderFilter,
+    ReasonForm,
+    SeeOnly,
+    WithActions,
+    decide,
+)
 from webhooks.models import ReviewItem, ReviewState, WebhookEvent
 
 
@@ -28,7 +35,7 @@ class ApplyAnywayForm(ReasonForm):
     )
 
 
-class EventAdmin(SeeOnly, WithActions):
+class EventAdmin(SeeOnly, ExactSearch, WithActions):
     list_display: tuple[str, ...] = (
         "event_key",
         "status",
@@ -47,7 +54,7 @@ class EventAdmin(SeeOnly, WithActions):
         "signature_valid",
         "is_test",
     )
-    search_fields = ("=external_event_id", "=external_payment_id", "=merchant_uid", "=id")
+    search_fields = ("external_event_id", "external_payment_id", "merchant_uid", "id")
     ordering = ("-received_at",)
     show_full_result_count = False
     list_per_page = 50
@@ -88,7 +95,7 @@ class EventAdmin(SeeOnly, WithActions):
         ),
     )
     readonly_fields = ("payload_readable", "raw_body_readable")
-    actions = ("reprocess", "apply_anyway", "dismiss")
+    actions = ("reprocess", "apply_anyway", "dismiss", "reopen")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
@@ -141,6 +148,16 @@ class EventAdmin(SeeOnly, WithActions):
             queryset,
             form_class=ReasonForm,
             act=lambda event, actor, form: review.dismiss(event, actor, form["reason"]),
+        )
+
+    @admin.action(description="Reopen", permissions=["decide"])
+    def reopen(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return decide(
+            self,
+            request,
+            queryset,
+            form_class=ReasonForm,
+            act=lambda event, actor, form: review.reopen(event, actor, form["reason"]),
         )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
@@ -14,7 +15,14 @@ from billing.models import Fact, Grant, Payment, PaymentStatus
 from billing.money import plain
 from subscriptions.models import User
 from webhooks import review
-from webhooks.admin.base import ProviderFilter, ReasonForm, SeeOnly, WithActions, decide
+from webhooks.admin.base import (
+    ExactSearch,
+    ProviderFilter,
+    ReasonForm,
+    SeeOnly,
+    WithActions,
+    decide,
+)
 
 
 class LinkForm(ReasonForm):
@@ -41,7 +49,7 @@ class UnlinkedFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         match self.value():
             case "unlinked":
-                return queryset.filter(user__isnull=True)
+                return queryset.filter(user__isnull=True, status=PaymentStatus.SUCCEEDED)
             case "not_applied":
                 return queryset.filter(
                     status=PaymentStatus.SUCCEEDED, subscription_applied_at__isnull=True
@@ -66,7 +74,7 @@ class GrantInline(SeeOnly, admin.TabularInline):
 
 
 @admin.register(Payment)
-class PaymentAdmin(SeeOnly, WithActions):
+class PaymentAdmin(SeeOnly, ExactSearch, WithActions):
     list_display = (
         "external_payment_id",
         "provider",
@@ -79,8 +87,8 @@ class PaymentAdmin(SeeOnly, WithActions):
     )
     list_filter = (UnlinkedFilter, "status", ProviderFilter)
     list_select_related = ("user",)
-    search_fields = ("=external_payment_id", "email", "user__email")
-    ordering = ("-created_at",)
+    search_fields = ("external_payment_id", "email", "user__email", "id")
+    ordering = ("-pk",)
     show_full_result_count = False
     list_per_page = 50
     readonly_fields = ("events",)
@@ -94,11 +102,11 @@ class PaymentAdmin(SeeOnly, WithActions):
     @admin.display(description="webhook events")
     def events(self, payment: Payment) -> SafeString:
         url = reverse("admin:webhooks_webhookevent_changelist")
-        return format_html(
-            '<a href="{}?external_payment_id={}">all events of this payment</a>',
-            url,
-            payment.external_payment_id,
-        )
+        wanted = {
+            "provider": payment.provider,
+            "external_payment_id": payment.external_payment_id,
+        }
+        return format_html('<a href="{}?{}">all events of this payment</a>', url, urlencode(wanted))
 
     def has_link_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("billing.link_payment")
@@ -123,5 +131,5 @@ class GrantAdmin(SeeOnly, admin.ModelAdmin):
     list_display = ("payment", "subscription", "plan", "starts_at", "ends_at", "revoked_at")
     list_select_related = ("payment", "subscription", "plan")
     list_filter = ("plan",)
-    ordering = ("-created_at",)
+    ordering = ("-pk",)
     show_full_result_count = False

@@ -8,6 +8,7 @@ Proof, any one of:
 
 import time
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -115,7 +116,6 @@ def _fact(
     live: bool,
 ) -> PaymentFact:
     currency = parse_currency(payload["currency"]) if payload.get("currency") else None
-    amount, refunded = payload.get("amount"), payload.get("amount_refunded")
     paid_at = fields.optional_time(payload, "paid_at")
     occurred_at = fields.optional_time(payload, "occurred_at")
     if kind is FactKind.PAID:
@@ -128,12 +128,26 @@ def _fact(
         event_type=event_type,
         merchant_uid=fields.optional_id(payload, "merchant_uid"),
         email=fields.optional_email(payload, "email"),
-        amount=None if amount is None else parse_amount(amount, currency),
+        amount=_amount(payload, currency, kind),
         currency=currency,
         plan_code=fields.optional_id(payload, "plan_id"),
         paid_at=paid_at,
         occurred_at=occurred_at,
         refund_id=fields.optional_id(payload, "refund_id"),
-        amount_refunded=None if refunded is None else parse_amount(refunded, currency),
+        amount_refunded=_refunded(payload, currency),
         live=live,
     )
+
+
+def _amount(payload: dict[str, Any], currency: str | None, kind: FactKind) -> Decimal | None:
+    """Nobody pays nothing; but an attempt that failed may be told with 0."""
+    if payload.get("amount") is None:
+        return None
+    may_be_zero = kind is not FactKind.PAID
+    return parse_amount(payload["amount"], currency, allow_zero=may_be_zero) or None
+
+
+def _refunded(payload: dict[str, Any], currency: str | None) -> Decimal | None:
+    if payload.get("amount_refunded") is None:
+        return None
+    return parse_amount(payload["amount_refunded"], currency, allow_zero=True)

@@ -125,7 +125,7 @@ def test_a_mismatch_can_be_applied_anyway_with_a_reason(
     assert (entry.actor, entry.reason) == (f"staff:{staff.user.pk}", "a discount")
 
     again = staff.act("webhooks_webhookevent", "apply_anyway", event, reason="twice")
-    assert "Only open" in _messages(again)
+    assert "Only what is open" in _messages(again)
     assert Grant.objects.count() == 1
 
 

@@ -37,7 +37,7 @@ class Command(BaseCommand):
         parser.add_argument("--since", type=_moment, help="received at or after, ISO 8601")
         parser.add_argument("--until", type=_moment, help="received before, ISO 8601")
         parser.add_argument("--limit", type=_positive, help="at most this many, oldest first")
-        parser.add_argument("--reason", default="", help="for the audit log")
+        parser.add_argument("--reason", type=_reason, default="", help="for the audit log")
         parser.add_argument("--dry-run", action="store_true", help="say what would change")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -90,6 +90,8 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"  payment {change.payment_id}: {before} -> {change.payment_status_after}"
             )
+        if change.linked_now:
+            self.stdout.write(f"  linked to user {change.user_id}")
         if change.applied_now:
             self.stdout.write(
                 f"  subscription {change.subscription_id}: "
@@ -112,6 +114,12 @@ def _moment(text: str) -> datetime:
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} is not an ISO 8601 time") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _reason(text: str) -> str:
+    if len(text) > 500:
+        raise ArgumentTypeError("at most 500 characters")
+    return text
 
 
 def _positive(text: str) -> int:
