@@ -22,7 +22,8 @@ COPY subscriptions subscriptions
 COPY templates templates
 
 # The settings insist on a key; this one is used for nothing and stays in no layer's environment.
-RUN SECRET_KEY=only-for-collecting-static-files-at-build-time python manage.py collectstatic --noinput
+RUN SECRET_KEY=only-for-collecting-the-static-files-when-the-image-is-built ALLOWED_HOSTS=unused \
+    python manage.py collectstatic --noinput
 
 USER 10001:10001
 ENV HOST=0.0.0.0 \

@@ -95,13 +95,12 @@ def _strongest_claim(facts: list[Fact]) -> PaymentStatus:
 
 
 def _money_went_back(cancels: list[Fact], paid: list[Fact]) -> bool:
-    """A cancel undoes a success only when the provider's own times say that it came later.
-    Times of arrival would make the end depend on the order of arrival."""
-    return any(
-        cancel.occurred_at and success.occurred_at and success.occurred_at < cancel.occurred_at
-        for cancel in cancels
-        for success in paid
-    )
+    """A cancel undoes a success only when the provider's own times say that it came later, and
+    that no other success came after it. Times of arrival would make the end depend on the order
+    of arrival."""
+    canceled = [fact.occurred_at for fact in cancels if fact.occurred_at]
+    succeeded = [fact.occurred_at for fact in paid if fact.occurred_at]
+    return bool(canceled and succeeded) and max(canceled) > max(succeeded)
 
 
 def _order_unknown(cancels: list[Fact], paid: list[Fact]) -> bool:

@@ -16,15 +16,19 @@ env = environment.read(DATA_DIR)
 
 DEBUG = env.flag("DEBUG")
 SECRET_KEY = env.text("SECRET_KEY")
-if not DEBUG and (len(SECRET_KEY) < 32 or SECRET_KEY.startswith("django-insecure")):
+if not DEBUG and (len(SECRET_KEY) < 50 or SECRET_KEY.startswith("django-insecure")):
     raise ImproperlyConfigured(
-        "SECRET_KEY must be set to at least 32 random characters (DEBUG=1, or `make run`, "
+        "SECRET_KEY must be set to at least 50 random characters (DEBUG=1, or `make run`, "
         "is the way to try Tollgate without one)."
     )
 SECRET_KEY = SECRET_KEY or "django-insecure-only-for-debug"
 ALLOWED_HOSTS = list(env.words("ALLOWED_HOSTS")) or (
     ["localhost", "127.0.0.1", "[::1]"] if DEBUG else []
 )
+if not ALLOWED_HOSTS:
+    raise ImproperlyConfigured(
+        "ALLOWED_HOSTS must name the host that providers call: without it every webhook is refused."
+    )
 CSRF_TRUSTED_ORIGINS = list(env.words("CSRF_TRUSTED_ORIGINS"))
 PORT = env.number("PORT", 8000)
 
@@ -59,7 +63,7 @@ DATABASES: dict[str, Any] = {
 }
 DATABASES["default"].setdefault("OPTIONS", {}).update(
     # libpq parameters, not server settings, so that PgBouncer's transaction mode works. A
-    # database that does not answer must become a 503 within two seconds.
+    # database that cannot be reached must become a 503 within two seconds.
     connect_timeout=2,
     tcp_user_timeout=5000,
     keepalives_idle=30,

@@ -3,14 +3,14 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from webhooks.providers import enabled_providers, find_provider
+from webhooks.providers import all_providers, enabled_providers
 
 
 @checks.register()
 def providers_are_configured(**_kwargs: Any) -> list[checks.CheckMessage]:
     found: list[checks.CheckMessage] = []
     for suffix, secrets in settings.WEBHOOK_SECRETS.items():
-        if find_provider(suffix.lower().replace("_", "-")) is None:
+        if suffix.lower().replace("_", "-") not in all_providers():
             found.append(
                 checks.Error(f"WEBHOOK_SECRETS_{suffix}: no such provider", id="webhooks.E001")
             )

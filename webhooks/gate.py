@@ -13,7 +13,12 @@ def admit(request: HttpRequest) -> Delivery:
         # Never inflated: a kilobyte can become a gigabyte.
         raise Refused(415, "UNSUPPORTED_ENCODING", "send the body without Content-Encoding")
     headers = {name.lower(): value for name, value in request.headers.items()}
-    return Delivery(body=_read_body(request), headers=headers)
+    announced = _announced_length(request)
+    return Delivery(
+        body=_read_body(request, announced),
+        headers=headers,
+        length_announced=announced is not None,
+    )
 
 
 def source_address(request: HttpRequest) -> str | None:
@@ -21,14 +26,13 @@ def source_address(request: HttpRequest) -> str | None:
     return request.META.get("REMOTE_ADDR") or None
 
 
-def _read_body(request: HttpRequest) -> bytes:
+def _read_body(request: HttpRequest, announced: int | None) -> bytes:
     """At most the limit and one byte, whatever Content-Length claims.
 
     Read from the WSGI input itself: Django's own stream believes a missing Content-Length
     (a chunked body) to mean an empty one.
     """
     limit = settings.WEBHOOK_MAX_BODY_BYTES
-    announced = _announced_length(request)
     if announced is not None and announced > limit:
         raise _too_large()
     left = limit + 1 if announced is None else announced

@@ -105,7 +105,7 @@ def _state(folded: Folded) -> tuple[str, bool]:
         ([PAID], FAILED, "SUCCEEDED"),
         ([PAID], CANCELED, "CANCELED"),
         ([PAID], REFUNDED, "REFUNDED"),
-        ([PAID, CANCELED], PAID, "CANCELED"),
+        ([PAID, CANCELED], PAID, "SUCCEEDED"),
         ([PAID, CANCELED], FAILED, "CANCELED"),
         ([PAID, CANCELED], REFUNDED, "REFUNDED"),
         ([REFUNDED], PENDING, "REFUNDED"),

@@ -10,7 +10,7 @@ from unittest import mock
 
 from subscriptions.models import User
 from tests.faults.kill_points import KillPoints
-from webhooks import recovery
+from webhooks import recovery, running
 from webhooks.audit import Request
 from webhooks.models import WebhookEvent
 from webhooks.outcomes import Outcome
@@ -36,7 +36,7 @@ def recover_and_die_of(external_payment_id: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return process(event, request=request)
 
-    with mock.patch.object(recovery, "process", process_or_die):
+    with mock.patch.object(running, "process", process_or_die):
         recovery.recover(for_s=FOR_S)
 
 

@@ -85,7 +85,7 @@ def known_payment(monthly: Plan) -> Payment:
     return Payment.objects.get()
 
 
-def _record_without_lock(*args: Any) -> Payment:
+def _record_without_lock(*args: Any) -> tuple[Payment, bool, Any, str]:
     """Finds the payment as it was, and lets nobody wait."""
     fact, row, *_ = args
     payment = Payment.objects.get(external_payment_id=fact.external_payment_id)
@@ -93,9 +93,8 @@ def _record_without_lock(*args: Any) -> Payment:
     row.save(force_insert=True)
     with connection.cursor() as cursor:
         cursor.execute("SELECT now(), pg_current_xact_id()::text")
-        payment.db_now, payment.db_txid = cursor.fetchone()  # type: ignore[attr-defined]
-    payment.created = False  # type: ignore[attr-defined]
-    return payment
+        now, txid = cursor.fetchone()
+    return payment, False, now, txid
 
 
 def _grant_without_guard(recorded: Any, plan: Plan, extension: Any) -> None:

@@ -52,8 +52,8 @@ def _create_user_while_parking(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             connection.close()
 
-    def settle_then_wait(*args: Any) -> Any:
-        settlement = settle(*args)
+    def settle_then_wait(*args: Any, **kwargs: Any) -> Any:
+        settlement = settle(*args, **kwargs)
         if not User.objects.filter(email=EMAIL).exists():
             thread = Thread(target=create)
             thread.start()

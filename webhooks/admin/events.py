@@ -37,7 +37,7 @@ class ApplyAnywayForm(ReasonForm):
 
 class EventAdmin(SeeOnly, ExactSearch, WithActions):
     list_display: tuple[str, ...] = (
-        "event_key",
+        "key",
         "status",
         "error_code",
         "review",
@@ -101,6 +101,11 @@ class EventAdmin(SeeOnly, ExactSearch, WithActions):
         rows = super().get_queryset(request)
         # The list need not fetch megabytes of bodies.
         return rows.defer("payload", "raw_body", "headers")
+
+    @admin.display(description="event")
+    def key(self, event: WebhookEvent) -> str:
+        """Short where the event has no id of its own: 64 digits would hide the other columns."""
+        return f"{event.provider}:{event.external_event_id or event.payload_hash[:12] + '…'}"
 
     @admin.display(description="payload")
     def payload_readable(self, event: WebhookEvent) -> SafeString:
@@ -171,7 +176,7 @@ class ReviewItemAdmin(EventAdmin):
     """Amount mismatches and everything else that waits for a person."""
 
     list_display = (
-        "event_key",
+        "key",
         "error_code",
         "error_message",
         "external_payment_id",

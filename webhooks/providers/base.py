@@ -21,6 +21,8 @@ class Delivery:
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    # Not of a chunked body: one that the caller broke off looks like a whole one.
+    length_announced: bool = True
 
 
 @dataclass(frozen=True)

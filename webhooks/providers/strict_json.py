@@ -9,6 +9,8 @@ from webhooks.providers.base import Malformed
 
 _MAX_NUMBER_CHARS = 64
 _MAX_EXPONENT = 308
+# Python's own limit depends on how deep the caller's stack is; this one does not.
+_MAX_DEPTH = 64
 # A valid surrogate pair, then what JSONB refuses (NUL, a lone surrogate), then any other escape:
 # each escape is taken as a whole, so that "\\u0000" (a backslash and text) is left alone.
 _ESCAPE = re.compile(
@@ -34,12 +36,28 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise Malformed("body is not JSON") from error
     if not isinstance(parsed, dict):
         raise Malformed("body is not a JSON object")
+    _check_depth(parsed)
     return parsed
 
 
 def for_jsonb(body: bytes) -> str:
     """The same JSON text with what JSONB cannot hold replaced by U+FFFD."""
     return _ESCAPE.sub(lambda m: "\\ufffd" if m["refused"] else m[0], _text(body))
+
+
+def _check_depth(parsed: Any) -> None:
+    level = [parsed]
+    for _ in range(_MAX_DEPTH):
+        nested = (
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        )
+        level = list(nested)
+        if not level:
+            return
+    raise Malformed("body is nested too deeply")
 
 
 def _text(body: bytes) -> str:

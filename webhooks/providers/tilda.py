@@ -6,6 +6,7 @@ Proof, any one of:
   X-Api-Key: secret
 """
 
+import re
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -40,6 +41,8 @@ KIND_BY_STATUS = {
     "disputed": FactKind.DISPUTED,
 }
 
+_TIMESTAMPED = re.compile(rb"[0-9]{1,11}\.")
+
 
 class Tilda(Provider):
     slug = "tilda"
@@ -50,6 +53,9 @@ class Tilda(Provider):
         if not signatures:
             return self._verify_api_key(delivery)
         timestamp = delivery.headers.get("x-webhook-timestamp")
+        if timestamp is None and _TIMESTAMPED.match(delivery.body):
+            # Somebody moved the signed time into the body to get around the window.
+            raise Rejected(ErrorCode.INVALID_SIGNATURE, "the body starts with a time")
         # Where a time is sent it is signed too, so that neither can be stripped or swapped.
         signed = delivery.body if timestamp is None else f"{timestamp}.".encode() + delivery.body
         secret = signing.matching_secret(self.secrets, signed, signatures.split(","))
@@ -64,9 +70,8 @@ class Tilda(Provider):
         return Proof("hmac-sha256", signing.key_id(secret))
 
     def _verify_api_key(self, delivery: Delivery) -> Proof:
-        # A key says nothing about the body. Without its length, one that the caller broke off
-        # could not be told from a whole one.
-        if "content-length" not in delivery.headers:
+        # A key says nothing about the body, so we must be able to tell that it is whole.
+        if not delivery.length_announced:
             raise Rejected(ErrorCode.INVALID_SIGNATURE, "a key needs a Content-Length")
         secret = signing.same_secret(self.secrets, delivery.headers.get("x-api-key", ""))
         if secret is None:
@@ -140,14 +145,14 @@ def _fact(
 
 
 def _amount(payload: dict[str, Any], currency: str | None, kind: FactKind) -> Decimal | None:
-    """Nobody pays nothing; but an attempt that failed may be told with 0."""
-    if payload.get("amount") is None:
+    """Nobody pays nothing; but an attempt that failed may be told with 0 or a blank."""
+    amount = payload.get("amount")
+    if amount is None or (amount == "" and kind is not FactKind.PAID):
         return None
-    may_be_zero = kind is not FactKind.PAID
-    return parse_amount(payload["amount"], currency, allow_zero=may_be_zero) or None
+    return parse_amount(amount, currency, allow_zero=kind is not FactKind.PAID) or None
 
 
 def _refunded(payload: dict[str, Any], currency: str | None) -> Decimal | None:
-    if payload.get("amount_refunded") is None:
+    if payload.get("amount_refunded") in (None, ""):
         return None
     return parse_amount(payload["amount_refunded"], currency, allow_zero=True)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from billing.codes import ErrorCode
 from webhooks.audit import Actor
-from webhooks.models import EventStatus, WebhookEvent
+from webhooks.models import EventStatus, ReviewState, WebhookEvent
 from webhooks.outcomes import Outcome
 from webhooks.providers.base import Result
 from webhooks.review import reprocess, reprocess_and_roll_back
@@ -41,10 +41,11 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="say what would change")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        events = self._select(options)
-        ids = list(events.values_list("pk", flat=True))
-        if missing := set(options["event_ids"]) - set(ids):
+        named = set(options["event_ids"])
+        known = WebhookEvent.objects.filter(pk__in=named).values_list("pk", flat=True)
+        if missing := named - set(known):
             raise CommandError(f"no such event: {', '.join(sorted(map(str, missing)))}")
+        ids = list(self._select(options).values_list("pk", flat=True))
         results: Counter[str] = Counter()
         actor = Actor.command_line()
         for event in self._with_progress(ids):
@@ -69,7 +70,13 @@ class Command(BaseCommand):
             chosen["pk__in"] = options["event_ids"]
         elif not {"status", "error_code"} & chosen.keys():
             chosen["status__in"] = DEFAULT_STATUSES
-        return WebhookEvent.objects.filter(**chosen).order_by("received_at")[: options["limit"]]
+        events = WebhookEvent.objects.filter(**chosen)
+        if not options["event_ids"]:
+            # What would not be run anyway.
+            events = events.filter(signature_valid=True, conflict_of__isnull=True).exclude(
+                review=ReviewState.DISMISSED, review__isnull=False
+            )
+        return events.order_by("received_at")[: options["limit"]]
 
     def _with_progress(self, ids: list[UUID]) -> Iterator[WebhookEvent]:
         for event_id in tqdm(ids, unit="event", file=sys.stderr, disable=not ids):
@@ -123,6 +130,6 @@ def _reason(text: str) -> str:
 
 
 def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) < 10**9):
         raise ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)

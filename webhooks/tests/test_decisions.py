@@ -1,0 +1,248 @@
+"""What people decide binds, can be taken back, and is told truthfully."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from billing.models import Grant, Payment
+from subscriptions.models import Plan, User
+from tests.factories import PlanPriceFactory, UserFactory
+from tests.sending import deliver, paid, result
+from webhooks import finishing, linking, review
+from webhooks.audit import Actor
+from webhooks.models import AuditEntry, WebhookEvent
+from webhooks.recovery import recover
+
+pytestmark = pytest.mark.django_db
+
+ANNA = Actor("staff:anna", is_person=True)
+
+
+def _event(event_id: str) -> WebhookEvent:
+    return WebhookEvent.objects.get(external_event_id=event_id, conflict_of__isnull=True)
+
+
+def _state(event_id: str) -> tuple[str, str | None, str | None]:
+    event = _event(event_id)
+    return event.status, event.error_code, event.review
+
+
+def _actions() -> set[str]:
+    return set(AuditEntry.objects.values_list("action", flat=True))
+
+
+def test_a_run_that_fails_leaves_a_dismissal_alone(buyer: User, monthly: Plan) -> None:
+    deliver(paid(event_id="e", amount="1"))
+    review.dismiss(_event("e"), ANNA, "refunded at the provider")
+
+    finishing.record_failure(_event("e"), RuntimeError("lock timeout"))
+
+    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "DISMISSED")
+    WebhookEvent.objects.filter(next_attempt_at__isnull=False).update(next_attempt_at=Now())
+    recover(for_s=5)
+    assert not Grant.objects.exists()
+
+
+def test_a_run_that_fails_leaves_an_open_review_in_the_queue(
+    buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(paid(event_id="e", amount="1"))
+
+    def break_down(*_args: object, **_kwargs: object) -> Any:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("webhooks.process.settle", break_down)
+        outcome = review.apply_anyway(_event("e"), ANNA, "a discount")
+
+    assert outcome.code == "PROCESSING_ERROR"
+    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
+    assert "review_applied_anyway" not in _actions()
+    review.apply_anyway(_event("e"), ANNA, "a discount")
+    assert _state("e") == ("PROCESSED", None, "RESOLVED")
+
+
+def test_a_dismissal_can_be_taken_back(buyer: User, monthly: Plan) -> None:
+    deliver(paid(event_id="e", amount="1"))
+    review.dismiss(_event("e"), ANNA, "fraud")
+
+    with pytest.raises(review.CannotDecide):
+        review.apply_anyway(_event("e"), ANNA, "not yet")
+    review.reopen(_event("e"), ANNA, "it was not")
+    review.apply_anyway(_event("e"), ANNA, "it was not")
+
+    assert Grant.objects.count() == 1
+    assert {"review_dismissed", "review_reopened", "review_applied_anyway"} <= _actions()
+    with pytest.raises(review.CannotDecide):
+        review.reopen(_event("e"), ANNA, "again")
+
+
+def test_a_dismissal_binds_the_payment_not_only_the_event(buyer: User, monthly: Plan) -> None:
+    deliver(paid(event_id="e", external_payment_id="p", amount="500"))
+    review.dismiss(_event("e"), ANNA, "fraud")
+    monthly.prices.all().delete()
+    PlanPriceFactory.create(plan=monthly, amount="500")
+
+    answer = deliver(paid(event_id="f", external_payment_id="p", amount="500"))
+
+    assert result(answer) == (200, "failed_final")
+    assert _state("f") == ("FAILED_FINAL", "PAYMENT_DISMISSED", "OPEN")
+    deliver(paid(event_id="g", external_payment_id="p", status="pending", amount="500"))
+    assert not Grant.objects.exists()
+    review.apply_anyway(_event("f"), ANNA, "looked at it again")
+    assert Grant.objects.count() == 1
+    assert _state("e")[2] == "DISMISSED"
+
+
+def test_a_conflict_can_be_believed_after_all(buyer: User, monthly: Plan) -> None:
+    deliver(paid(event_id="e", external_payment_id="p", status="captured"))
+    payload = paid(event_id="e", external_payment_id="p")
+    assert deliver(payload).status_code == 409
+    conflict = WebhookEvent.objects.get(conflict_of__isnull=False)
+
+    review.reprocess(conflict, ANNA)
+    assert not Grant.objects.exists()
+    review.apply_anyway(conflict, ANNA, "the provider reuses ids")
+
+    assert Grant.objects.count() == 1
+    conflict.refresh_from_db()
+    assert (conflict.status, conflict.review) == ("PROCESSED", "RESOLVED")
+
+
+def test_linking_what_did_not_succeed_is_refused_and_leaves_no_trace(monthly: Plan) -> None:
+    deliver(paid(status="failed", email=None))
+
+    with pytest.raises(review.CannotDecide, match="succeeded"):
+        review.link(Payment.objects.get(), UserFactory.create(), ANNA, "called")
+
+    assert not AuditEntry.objects.exists()
+
+
+def test_linking_a_dismissed_payment_says_what_to_do(monthly: Plan) -> None:
+    deliver(paid(event_id="e", email=None))
+    WebhookEvent.objects.update(status="FAILED_FINAL", review="OPEN", next_attempt_at=None)
+    review.dismiss(_event("e"), ANNA, "refunded")
+
+    with pytest.raises(review.CannotDecide, match="Reopen"):
+        review.link(Payment.objects.get(), UserFactory.create(), ANNA, "called")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ("refunded", "REVOKE_DUE"),
+        ("canceled", "REVOKE_DUE"),
+        ("partially_refunded", "PARTIAL_REFUND"),
+        ("disputed", "DISPUTED"),
+    ],
+)
+def test_what_takes_something_back_from_an_applied_payment_is_seen_by_a_person(
+    buyer: User, monthly: Plan, status: str, code: str
+) -> None:
+    deliver(paid(external_payment_id="p", paid_at="2026-01-01T10:00:00Z"))
+
+    later = {"occurred_at": "2026-01-02T10:00:00Z", "amount_refunded": "90"}
+    deliver(paid(event_id="back", external_payment_id="p", status=status, **later))
+
+    assert _state("back") == ("PROCESSED", code, "OPEN")
+    assert Payment.objects.get().amount_refunded == (990 if status == "refunded" else 90)
+
+
+@pytest.mark.parametrize("order", [("pending", "paid"), ("paid", "pending")])
+def test_the_success_says_who_gets_it_and_which_plan(
+    buyer: User, monthly: Plan, order: tuple[str, ...]
+) -> None:
+    events = {
+        "pending": paid(
+            external_payment_id="p", status="pending", email="typo@example.com", plan_id="nope"
+        ),
+        "paid": paid(external_payment_id="p", plan_id="monthly"),
+    }
+    for name in order:
+        deliver(events[name])
+
+    assert Grant.objects.get().subscription.user == buyer
+    assert Payment.objects.get().email == "buyer@example.com"
+
+
+def test_what_was_paid_again_after_a_cancel_counts(buyer: User, monthly: Plan) -> None:
+    for status, minute in (("canceled", 2), ("paid", 1), ("paid", 3)):
+        at = f"2026-01-01T10:0{minute}:00Z"
+        deliver(paid(external_payment_id="p", status=status, occurred_at=at))
+
+    assert Payment.objects.get().status == "SUCCEEDED"
+    assert Grant.objects.count() == 1
+
+
+def test_an_event_read_in_another_way_later_counts_as_read_last(
+    buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from billing.facts import FactKind
+    from webhooks.providers import tilda
+
+    monkeypatch.setitem(tilda.KIND_BY_STATUS, "paid", FactKind.PENDING)
+    deliver(paid(event_id="e"))
+    assert Payment.objects.get().status == "PROCESSING"
+    monkeypatch.setitem(tilda.KIND_BY_STATUS, "paid", FactKind.PAID)
+
+    review.reprocess(_event("e"), ANNA, "the mapping was wrong")
+    review.reprocess(_event("e"), ANNA, "once more")
+
+    assert Payment.objects.get().status == "SUCCEEDED"
+    assert Grant.objects.count() == 1
+
+
+def test_a_malformed_event_that_is_mended_later_waits_for_its_user_like_any_other(
+    monthly: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from webhooks.providers.tilda import Tilda
+
+    def break_down(*_args: object) -> Any:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tilda, "parse", break_down)
+        assert deliver(paid(email="late@example.com")).status_code == 400
+    event = WebhookEvent.objects.get()
+    assert (event.error_code, event.external_payment_id) == ("MALFORMED", None)
+
+    review.reprocess(event, ANNA, "mended")
+    WebhookEvent.objects.update(status="FAILED_FINAL", review="OPEN", next_attempt_at=None)
+    UserFactory.create(email="late@example.com")
+
+    assert linking.sweep_linkable_payments() == 1
+    assert Grant.objects.count() == 1
+
+
+def test_the_sweep_finds_users_that_nobody_announced(monthly: Plan) -> None:
+    deliver(paid(event_id="e", email="Bulk@example.com"))
+    deliver(paid(event_id="dismissed", email="bulk@example.com"))
+    WebhookEvent.objects.update(status="FAILED_FINAL", review="OPEN", next_attempt_at=None)
+    review.dismiss(_event("dismissed"), ANNA, "refunded")
+    User.objects.bulk_create([User(email="bulk@EXAMPLE.com")])
+
+    assert linking.sweep_linkable_payments() == 1
+    assert linking.sweep_linkable_payments() == 0
+
+    assert _state("e") == ("PROCESSED", None, "RESOLVED")
+    assert _state("dismissed")[2] == "DISMISSED"
+
+
+def test_a_resend_is_processed_from_the_bytes_that_were_stored(monthly: Plan) -> None:
+    UserFactory.create(email="second@example.com")
+    first = paid(email="first@example.com")
+    deliver(first)
+
+    answer = deliver({**first, "email": "second@example.com"})
+
+    assert result(answer) == (200, "unlinked")
+    assert not Grant.objects.exists()
+
+
+def test_zero_refunded_is_no_reason_to_refuse_a_payment(buyer: User, monthly: Plan) -> None:
+    assert result(deliver(paid(amount_refunded=0))) == (200, "processed")
+    assert result(deliver(paid(amount_refunded="0.00"))) == (200, "processed")
+    assert result(deliver(paid(status="failed", amount=0))) == (200, "ignored")
