@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.db import DataError, connection
-from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
 from billing.facts import NotAPayment, PaymentFact
@@ -20,7 +17,6 @@ from webhooks.models import EventStatus, ReviewState, WebhookEvent
 from webhooks.providers.base import Delivery, Malformed, Proof, Provider
 from webhooks.transactions import LIMITS, limits
 
-MAX_SAMPLE_BYTES = 16 * 1024
 # Everything but what the database fills in itself, and the due time, which is by its clock.
 _COLUMNS = (
     "id",
@@ -87,7 +83,7 @@ def store(
 
     A repeat waits here while the first is being processed, and then sees how it ended.
     """
-    values = _values(provider, delivery, said) | {
+    values = event_values(provider, delivery, said) | {
         "payload": None if isinstance(said, Malformed) else provider.payload(delivery),
         "signature_valid": True,
         "signature_method": proof.method,
@@ -101,42 +97,6 @@ def store(
     if not is_new and _says_something_else(event, values):
         return _store_conflict(event, values)
     return Stored(event, same_bytes=event.payload_hash == values["payload_hash"])
-
-
-def store_forged(
-    provider: Provider,
-    delivery: Delivery,
-    code: ErrorCode,
-    said: PaymentFact | NotAPayment,
-    *,
-    source_ip: str | None,
-) -> None:
-    """Keep a sample, outside the unique keys of genuine events.
-
-    The sample is a fixed number of slots, each source may use only some of them, and a taken
-    slot stays taken until it is pruned: however large a flood is, the table does not grow.
-    """
-    sample = replace(delivery, body=delivery.body[:MAX_SAMPLE_BYTES])
-    values = _values(provider, sample, said) | {
-        "signature_valid": False,
-        "status": EventStatus.FAILED_FINAL,
-        "next_attempt_in_s": None,
-        "attempts": 0,
-        "error_code": code,
-        "error_message": "did not prove itself",
-        "source_ip": source_ip,
-        "forged_slot": _slot(source_ip),
-    }
-    _execute("ON CONFLICT (forged_slot) DO NOTHING RETURNING id", values)
-
-
-def prune_forged() -> int:
-    """Forget samples of forged requests that are older than the setting says."""
-    too_old = Now() - timedelta(days=settings.WEBHOOK_FORGED_DAYS_KEPT)
-    deleted, _ = WebhookEvent.objects.filter(
-        forged_slot__isnull=False, received_at__lt=too_old
-    ).delete()
-    return deleted
 
 
 def payload_hash(provider: Provider, body: bytes) -> str:
@@ -154,7 +114,7 @@ def _insert_or_find(values: dict[str, Any]) -> tuple[WebhookEvent, bool]:
         DO UPDATE SET deliveries = known.deliveries + 1
         RETURNING {", ".join(_RETURNED)}, xmax = 0
     """
-    *row, is_new = _execute(on_conflict, values)
+    *row, is_new = insert(on_conflict, values)
     return WebhookEvent.from_db(connection.alias, _RETURNED, row), is_new
 
 
@@ -173,7 +133,7 @@ def _store_conflict(first: WebhookEvent, values: dict[str, Any]) -> Stored:
         DO UPDATE SET deliveries = known.deliveries + 1
         RETURNING {", ".join(_RETURNED)}
     """
-    row = _execute(on_conflict, conflict)
+    row = insert(on_conflict, conflict)
     event = WebhookEvent.from_db(connection.alias, _RETURNED, row)
     return Stored(event, same_bytes=True, is_conflict=True)
 
@@ -187,7 +147,7 @@ def _says_something_else(event: WebhookEvent, values: dict[str, Any]) -> bool:
     return same_recipe or before is None or now is None
 
 
-def _values(
+def event_values(
     provider: Provider, delivery: Delivery, said: PaymentFact | NotAPayment | Malformed
 ) -> dict[str, Any]:
     values: dict[str, Any] = dict.fromkeys(_COLUMNS) | {
@@ -223,7 +183,7 @@ def _values(
     return values
 
 
-def _execute(on_conflict: str, values: dict[str, Any]) -> Any:
+def insert(on_conflict: str, values: dict[str, Any]) -> Any:
     """The limits and the insert travel together and are one transaction, committed when this
     returns: BEGIN and COMMIT would cost two more round trips for one insert."""
     with connection.cursor() as cursor:
@@ -248,12 +208,3 @@ def _insert_sql(on_conflict: str) -> str:
 def _kept_headers(provider: Provider, delivery: Delivery) -> str:
     kept = {name: delivery.headers.get(name) for name in provider.headers_kept}
     return json.dumps({name: value for name, value in kept.items() if value is not None})
-
-
-def _slot(source_ip: str | None) -> int:
-    """One of the few slots that this source's forged requests compete for."""
-    total = max(settings.WEBHOOK_FORGED_ROWS_KEPT, 1)
-    digest = hashlib.sha256((source_ip or "").encode()).digest()
-    first = int.from_bytes(digest[:8]) % total
-    mine = random.randrange(max(settings.WEBHOOK_FORGED_ROWS_PER_SOURCE, 1))  # noqa: S311
-    return (first + mine) % total

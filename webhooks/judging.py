@@ -87,9 +87,8 @@ def _doubt_about_the_sum(
     now = (payment.amount, payment.currency)
     before = (stored["amount"], stored["currency"])
     differs = said.amount is not None and not same_sum((said.amount, said.currency), now)
-    if differs or not same_sum(before, now):  # type: ignore[arg-type]
-        return for_review(ErrorCode.AMOUNT_MISMATCH, message)
-    return None
+    changed_later = before != now and not same_sum(before, now)  # type: ignore[arg-type]
+    return for_review(ErrorCode.AMOUNT_MISMATCH, message) if differs or changed_later else None
 
 
 def _judge_non_success(said: PaymentFact, recorded: Recorded) -> Verdict:

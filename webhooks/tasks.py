@@ -6,7 +6,7 @@ from celery import shared_task
 from django.conf import settings
 
 from subscriptions.expiry import expire
-from webhooks import audit, inbox
+from webhooks import audit, forgeries
 from webhooks.audit import SCHEDULE, Action
 from webhooks.leases import lease
 from webhooks.linking import sweep_linkable_payments
@@ -59,5 +59,5 @@ def expire_batch() -> int:
 @shared_task(name="webhooks.prune_forged")
 def prune_forged_task() -> None:
     with lease("prune_forged", seconds=300) as ours:
-        if ours and (pruned := inbox.prune_forged()):
+        if ours and (pruned := forgeries.prune()):
             logger.info("forged_samples_pruned", number=pruned)

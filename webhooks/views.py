@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from billing.codes import ErrorCode
 from billing.facts import NotAPayment, PaymentFact
-from webhooks import gate, inbox, metrics, security_log
+from webhooks import forgeries, gate, inbox, metrics, security_log
 from webhooks.backlog import Unavailable, read_backlog
 from webhooks.errors import DatabaseAway, Refused, request_id
 from webhooks.inbox import Stored
@@ -136,7 +136,7 @@ def _verify(provider: Provider, delivery: Delivery, line: Line, *, source_ip: st
         kind = security_log.Kind(rejected.code.lower())
         security_log.note(kind, provider=provider.slug, why=rejected.why, source=source_ip)
         try:
-            inbox.store_forged(provider, delivery, rejected.code, said, source_ip=source_ip)
+            forgeries.keep_sample(provider, delivery, rejected.code, said, source_ip=source_ip)
         except DatabaseError as error:
             # The sample is a courtesy; the answer is the same without it.
             logger.warning("forged_sample_not_kept", exc_info=error)

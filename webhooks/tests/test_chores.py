@@ -16,7 +16,7 @@ from tests.factories import SubscriptionFactory
 from tests.looking import NOTHING, counted, database_parameters, effects, in_another_connection
 from tests.sending import deliver, paid, result, send, to_bytes
 from webhooks import tasks
-from webhooks.inbox import MAX_SAMPLE_BYTES, prune_forged
+from webhooks.forgeries import MAX_SAMPLE_BYTES, prune
 from webhooks.leases import lease
 from webhooks.models import AuditEntry, Lease, WebhookEvent
 
@@ -177,7 +177,7 @@ def test_old_samples_make_room_for_new_ones(settings: Settings, buyer: User, mon
     _forge(2)
     deliver(paid())
     WebhookEvent.objects.update(received_at=Now() - timedelta(days=7, minutes=-1))
-    assert prune_forged() == 0
+    assert prune() == 0
     WebhookEvent.objects.update(received_at=Now() - timedelta(days=7, minutes=1))
 
     tasks.prune_forged_task()
