@@ -14,6 +14,8 @@ class FactKind(StrEnum):
     REFUNDED = "REFUNDED"
     PARTIALLY_REFUNDED = "PARTIALLY_REFUNDED"
     DISPUTED = "DISPUTED"
+    # The event, read again, says nothing about this payment: its facts before do not count.
+    RETRACTED = "RETRACTED"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,11 @@ class Folded:
     paid_at: datetime | None
     failed_at: datetime | None
     canceled_at: datetime | None
-    # Two successes told different sums: a person must say which is true.
+    disputed: bool
+    # Two successes told different sums, or named different buyers or plans: a person must say
+    # which is true.
     amounts_disagree: bool
+    purchases_disagree: bool
     # A cancel that may or may not have come after the success: a person must say.
     cancel_unconfirmed: bool
 
@@ -59,17 +62,23 @@ def fold(facts: Iterable[Fact]) -> Folded:
     if status is PaymentStatus.SUCCEEDED and _money_went_back(cancels, paid):
         status = PaymentStatus.CANCELED
     told = _telling_the_sum(ordered, paid)
+    amount_refunded = _refunded(ordered, status, told)
+    if status is PaymentStatus.SUCCEEDED and told and amount_refunded >= (told.amount or 0):
+        status = PaymentStatus.REFUNDED
     return Folded(
         status=status,
         amount=told.amount if told else None,
         currency=told.currency if told else None,
-        amount_refunded=_refunded(ordered, status, told),
+        amount_refunded=amount_refunded,
         email=next((fact.email for fact in [*paid, *ordered] if fact.email), None),
         plan_code=next((fact.plan_code for fact in [*paid, *ordered] if fact.plan_code), None),
         paid_at=(paid[0].paid_at or _when(paid[0])) if paid else None,
         failed_at=_first_time(fact for fact in ordered if fact.kind == FactKind.FAILED),
         canceled_at=_first_time(cancels),
+        disputed=any(fact.kind == FactKind.DISPUTED for fact in ordered),
         amounts_disagree=_disagree(paid),
+        purchases_disagree=len({fact.email.lower() for fact in paid if fact.email}) > 1
+        or len({fact.plan_code for fact in paid if fact.plan_code}) > 1,
         cancel_unconfirmed=status is PaymentStatus.SUCCEEDED and _order_unknown(cancels, paid),
     )
 
@@ -81,8 +90,10 @@ def status_after(kind: FactKind) -> PaymentStatus | None:
 
 def _latest_readings(facts: Iterable[Fact]) -> list[Fact]:
     """An event that was read again, after its provider's file was mended, counts as it was read
-    last. Ids are ordered by time."""
-    return list({fact.event_id: fact for fact in sorted(facts, key=lambda fact: fact.pk)}.values())
+    last, if it still speaks of this payment at all."""
+    in_order = sorted(facts, key=lambda fact: fact.pk or 0)
+    latest = {fact.event_id: fact for fact in in_order}
+    return [fact for fact in latest.values() if fact.kind != FactKind.RETRACTED]
 
 
 def _provider_order(fact: Fact) -> tuple[datetime, str]:
@@ -100,7 +111,8 @@ def _money_went_back(cancels: list[Fact], paid: list[Fact]) -> bool:
     of arrival."""
     canceled = [fact.occurred_at for fact in cancels if fact.occurred_at]
     succeeded = [fact.occurred_at for fact in paid if fact.occurred_at]
-    return bool(canceled and succeeded) and max(canceled) > max(succeeded)
+    all_known = bool(canceled) and len(succeeded) == len(paid)
+    return all_known and max(canceled) > max(succeeded)
 
 
 def _order_unknown(cancels: list[Fact], paid: list[Fact]) -> bool:

@@ -113,7 +113,8 @@ class Fact(models.Model):
     in another way later. A payment's state is a fold over these. A trigger refuses update and
     delete, except that an e-mail may be blanked."""
 
-    id = models.UUIDField(primary_key=True, default=time_ordered_id, editable=False)
+    # By the database's sequence: the newest reading of an event is the one that counts.
+    id = models.BigAutoField(primary_key=True)
     event_id = models.UUIDField()
     event_key = models.CharField(max_length=400)
     reading = models.CharField(max_length=64)
@@ -132,7 +133,6 @@ class Fact(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["event_id", "reading"], name="fact_once_per_reading"),
             models.CheckConstraint(condition=Q(kind__in=list(FactKind)), name="fact_kind_known"),
             models.CheckConstraint(
                 condition=_finite("amount"), name="fact_amount_positive_and_finite"
@@ -142,6 +142,7 @@ class Fact(models.Model):
                 name="fact_amount_refunded_finite",
             ),
         ]
+        indexes: ClassVar = [models.Index(fields=["event_id", "-id"], name="fact_newest_of_event")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.event_key}"

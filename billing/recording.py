@@ -6,8 +6,9 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
+from django.db.models.functions import Now
 
-from billing.facts import PaymentFact
+from billing.facts import FactKind, PaymentFact
 from billing.fold import Folded, fold
 from billing.models import Fact, Payment, PaymentStatus
 from subscriptions.ids import time_ordered_id
@@ -23,7 +24,7 @@ FOLDED_FIELDS = (
     "failed_at",
     "canceled_at",
 )
-_FACT_FIELDS = tuple(field.attname for field in Fact._meta.concrete_fields)
+_FACT_FIELDS = tuple(f.attname for f in Fact._meta.concrete_fields if not f.primary_key)
 _PAYMENT_FIELDS = tuple(field.attname for field in Payment._meta.concrete_fields)
 
 
@@ -66,9 +67,33 @@ def record(fact: PaymentFact, source: Source) -> Recorded:
     return Recorded(payment, folded, stored, is_new, now, txid)
 
 
+def retract(source: Source, *, but_not: str | None = None) -> bool:
+    """The event, read again, no longer speaks of the payments it spoke of before, except of the
+    one named. Tells whether one of them was applied: a person must look at that."""
+    spoken_of = Fact.objects.filter(event_id=source.event_id).values("payment_id")
+    payments = Payment.objects.filter(pk__in=spoken_of).exclude(external_payment_id=but_not or "")
+    was_applied = False
+    for payment in payments.order_by("pk").select_for_update():
+        was_applied |= payment.subscription_applied_at is not None
+        newest = payment.facts.filter(event_id=source.event_id).order_by("-pk").first()
+        if newest is None or newest.kind == FactKind.RETRACTED:
+            continue
+        Fact.objects.create(
+            payment=payment,
+            event_id=source.event_id,
+            event_key=source.event_key,
+            reading=FactKind.RETRACTED,
+            kind=FactKind.RETRACTED,
+            received_at=source.received_at,
+        )
+        folded = fold(payment.facts.all())
+        changed = {name: getattr(folded, name) for name in FOLDED_FIELDS}
+        Payment.objects.filter(pk=payment.pk).update(**changed, updated_at=Now())
+    return was_applied
+
+
 def _to_row(fact: PaymentFact, source: Source) -> Fact:
     return Fact(
-        id=time_ordered_id(),
         event_id=source.event_id,
         event_key=source.event_key,
         # The same event read the same way again is the same fact.
@@ -90,8 +115,8 @@ def _to_row(fact: PaymentFact, source: Source) -> Fact:
 def _find_or_create_locked(
     fact: PaymentFact, row: Fact, alone: Folded, source: Source
 ) -> tuple[Payment, bool, datetime, str]:
-    """One round trip. The update on conflict is there for the payment's lock; recording a fact
-    twice changes nothing."""
+    """One round trip. The update on conflict is there for the payment's lock. An event that is read
+    as it was read last adds nothing; its lock, which the caller holds, keeps that true."""
     folded_columns = ", ".join(FOLDED_FIELDS)
     folded_values = ", ".join(f"%(folded_{name})s" for name in FOLDED_FIELDS)
     fact_columns = ", ".join(_FACT_FIELDS)
@@ -109,7 +134,10 @@ def _find_or_create_locked(
         ), fact AS (
             INSERT INTO billing_fact ({fact_columns})
             SELECT {fact_values} FROM payment
-            ON CONFLICT (event_id, reading) DO NOTHING
+            WHERE %(reading)s IS DISTINCT FROM (
+                SELECT reading FROM billing_fact
+                WHERE event_id = %(event_id)s ORDER BY id DESC LIMIT 1
+            )
         )
         SELECT {payment_columns}, is_new, now(), pg_current_xact_id()::text FROM payment
     """  # noqa: S608

@@ -18,7 +18,7 @@ class Action(StrEnum):
     PAYMENT_APPLIED = "payment_applied"
     PAYMENT_LINKED = "payment_linked"
     EVENT_REPROCESSED = "event_reprocessed"
-    REVIEW_APPLIED_ANYWAY = "review_applied_anyway"
+    REVIEW_OVERRULED = "review_overruled"
     REVIEW_DISMISSED = "review_dismissed"
     REVIEW_REOPENED = "review_reopened"
     SUBSCRIPTION_EXPIRED = "subscription_expired"

@@ -53,7 +53,7 @@ def finish(
     )
     event.status, event.error_code, event.review = verdict.status, verdict.code, review
     finished_along = _finish_siblings(siblings or []) if change.applied_now else 0
-    write_audit(event, request, change)
+    write_audit(event, request, change, ran=True)
     return Outcome(
         result_of(verdict.status, verdict.code),
         event,
@@ -65,12 +65,14 @@ def finish(
     )
 
 
-def write_audit(event: WebhookEvent, request: Request, change: Change) -> None:
+def write_audit(
+    event: WebhookEvent, request: Request, change: Change, *, ran: bool = False
+) -> None:
     """What was asked for, if that by itself is worth a row, and what really happened."""
     happened = {
         Action.EVENT_REPROCESSED: request.action is Action.EVENT_REPROCESSED,
         Action.PAYMENT_LINKED: change.linked_now,
-        Action.REVIEW_APPLIED_ANYWAY: request.decision.overrule and change.applied_now,
+        Action.REVIEW_OVERRULED: request.decision.overrule and ran,
         Action.PAYMENT_APPLIED: change.applied_now,
     }
     entries = [
@@ -95,6 +97,7 @@ def record_failure(event: WebhookEvent, error: Exception) -> Outcome:
     """After the rollback. Should this fail too, the event is due again by itself."""
     logger.error("processing_failed", webhook_event_id=str(event.pk), exc_info=error)
     message = _describe(error)
+    was_open = event.status in OPEN_STATUSES
     if schedule.exhausted(event.attempts):
         verdict = for_review(ErrorCode.RETRIES_EXHAUSTED, message)
     else:
@@ -104,7 +107,7 @@ def record_failure(event: WebhookEvent, error: Exception) -> Outcome:
             event.refresh_from_db(fields=["status", "review", "error_code", "error_message"])
     except DatabaseError:
         logger.exception("failure_not_recorded", webhook_event_id=str(event.pk))
-    if event.status in (EventStatus.PROCESSED, EventStatus.IGNORED):
+    if was_open and event.status in (EventStatus.PROCESSED, EventStatus.IGNORED):
         return standing(event)  # Somebody else finished it while we failed.
     return Outcome(result_of(verdict.status, verdict.code), event, verdict.code, message)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from billing.codes import WAITING
+from billing.codes import WAITING, ErrorCode
 from billing.linking import payments_waiting_for, payments_whose_user_is_there
 from billing.models import Fact, Payment
 from subscriptions.models import User
@@ -16,6 +16,8 @@ from webhooks.running import run
 # More than a few are left to the sweep, so that signing up never takes long.
 AT_ONCE = 20
 SWEEP_BATCH = 200
+# An event that waited may have met an error since.
+_WAITING_OR_STUMBLED = WAITING | {ErrorCode.PROCESSING_ERROR, ErrorCode.RETRIES_EXHAUSTED}
 
 
 def link_waiting_payments(user: User) -> int:
@@ -48,7 +50,7 @@ def _link(payments: QuerySet[Payment], *, limit: int) -> int:
 
 def _waiting() -> QuerySet[WebhookEvent]:
     return (
-        WebhookEvent.objects.filter(error_code__in=WAITING, signature_valid=True)
+        WebhookEvent.objects.filter(error_code__in=_WAITING_OR_STUMBLED, signature_valid=True)
         .exclude(review=ReviewState.DISMISSED, review__isnull=False)
         .defer("payload", "raw_body", "headers")
     )

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from billing.codes import WAITING, ErrorCode
 from billing.facts import NotAPayment, PaymentFact
 from billing.linking import find_user
-from billing.recording import Source, record
+from billing.recording import Source, record, retract
 from billing.settling import settle
 from webhooks import judging
 from webhooks.audit import BY_INTAKE, Request
@@ -31,10 +31,15 @@ _SETTLED_BY_A_GRANT = WAITING | {
     ErrorCode.AMOUNT_MISMATCH,
     ErrorCode.PLAN_UNKNOWN,
     ErrorCode.PERIOD_OVERFLOW,
+    ErrorCode.PAYMENT_DISMISSED,
 }
-# A person may run these again, say after a provider's mapping was mended.
-_REOPENABLE_WHEN_IGNORED = frozenset(
-    {ErrorCode.UNKNOWN_TYPE, ErrorCode.NON_SUCCESS_STATUS, ErrorCode.TEST_MODE}
+
+_WAITS_FOR_A_GRANT = Q(error_code__in=_SETTLED_BY_A_GRANT) & (
+    Q(status=EventStatus.FAILED_RETRYABLE) | Q(review=ReviewState.OPEN)
+)
+# That a person looked at a cancel and left it says nothing against the payment.
+_SAYS_NO = Q(review=ReviewState.DISMISSED, status=EventStatus.FAILED_FINAL) & ~Q(
+    error_code=ErrorCode.CANCEL_UNCONFIRMED
 )
 
 
@@ -49,7 +54,7 @@ def process(
     if outcome.code == ErrorCode.USER_MISSING and find_user(outcome.change.email):
         # The user was created while we parked: neither saw the other's uncommitted row. Now that
         # the parking is committed, one of the two must.
-        outcome = _attempt(event, said, request)
+        outcome = _attempt(event, said, replace(request, action=None))
     return outcome
 
 
@@ -69,10 +74,17 @@ def _walk(event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: 
     if not _may_run(event, request):
         write_audit(event, request, Change())
         return standing(event)
-    try:
-        said = said or _read_again(event)
-    except Malformed as error:
-        return finish(event, request, judging.judge_malformed(error))
+    if said is None:
+        try:
+            said = _read_again(event)
+        except Malformed as error:
+            return finish(event, request, judging.judge_malformed(error))
+        if said.external_payment_id != event.external_payment_id:
+            # It could not be read when it came, or was read as another payment's.
+            event.external_payment_id = said.external_payment_id
+            siblings = _lock(event)[1]
+        if retract(_source(event), but_not=said.external_payment_id if _counts(said) else None):
+            return finish(event, request, judging.judge_retracted())
     return replace(_settle(event, siblings, said, request), said=said)
 
 
@@ -84,10 +96,9 @@ def _settle(
 ) -> Outcome:
     if isinstance(said, NotAPayment):
         return finish(event, request, judging.judge_non_payment(said))
-    if not said.live and not settings.ACCEPT_TEST_PAYMENTS:
+    if not _counts(said):
         return finish(event, request, judging.judge_test_mode())
-    event.external_payment_id = said.external_payment_id
-    recorded = record(said, Source(event.provider, event.pk, event.event_key, event.received_at))
+    recorded = record(said, _source(event))
     dismissed = any(row.review == ReviewState.DISMISSED for row in siblings)
     settlement = settle(recorded, request.decision, dismissed=dismissed)
     verdict = judging.judge(said, recorded, settlement, overruled=request.decision.overrule)
@@ -101,11 +112,9 @@ def _lock(event: WebhookEvent) -> tuple[WebhookEvent, list[WebhookEvent]]:
     wanted = Q(pk=event.pk)
     if event.external_payment_id is not None:
         wanted |= Q(
-            Q(status=EventStatus.FAILED_RETRYABLE)
-            | Q(review__in=[ReviewState.OPEN, ReviewState.DISMISSED]),
+            _WAITS_FOR_A_GRANT | _SAYS_NO,
             provider=event.provider,
             external_payment_id=event.external_payment_id,
-            error_code__in=_SETTLED_BY_A_GRANT,
             signature_valid=True,
             conflict_of__isnull=True,
         )
@@ -124,18 +133,24 @@ def _may_run(event: WebhookEvent, request: Request) -> bool:
     """That a row exists never means "done": its status does."""
     if event.signature_valid is not True or event.review == ReviewState.DISMISSED:
         return False
-    if event.conflict_of_id:
+    if event.conflict_of_id and event.review != ReviewState.RESOLVED:
+        # Until a person believes it.
         return request.decision.overrule
     if event.status in OPEN_STATUSES:
         return True
     if event.status == EventStatus.FAILED_FINAL:
         # Who waited too long still gets what was paid for, once the user appears.
         return request.actor.is_person or event.error_code in WAITING
-    return (
-        request.actor.is_person
-        and event.status == EventStatus.IGNORED
-        and event.error_code in _REOPENABLE_WHEN_IGNORED
-    )
+    # Say, after a provider's file was mended.
+    return request.actor.is_person and event.status == EventStatus.IGNORED
+
+
+def _counts(said: PaymentFact | NotAPayment) -> bool:
+    return isinstance(said, PaymentFact) and (said.live or settings.ACCEPT_TEST_PAYMENTS)
+
+
+def _source(event: WebhookEvent) -> Source:
+    return Source(event.provider, event.pk, event.event_key, event.received_at)
 
 
 def _read_again(event: WebhookEvent) -> PaymentFact | NotAPayment:

@@ -51,7 +51,7 @@ def _claim(batch: int) -> list[WebhookEvent]:
         UPDATE webhooks_webhookevent AS event SET next_attempt_at = now() + %(claim)s
         FROM due WHERE event.id = due.id
         RETURNING event.id, provider, external_event_id, external_payment_id, payload_hash,
-            signature_valid, attempts, next_attempt_at
+            status, signature_valid, attempts, next_attempt_at
     """
     received, validated, retryable = OPEN_STATUSES
     params = {

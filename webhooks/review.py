@@ -3,7 +3,10 @@ with the actor and the reason."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import transaction
+from django.db.models import Case, F, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
@@ -13,7 +16,7 @@ from subscriptions.models import Plan, Subscription, SubscriptionStatus, User
 from webhooks import audit
 from webhooks.audit import Action, Actor, Request
 from webhooks.linking import waiting_events
-from webhooks.models import ReviewState, WebhookEvent
+from webhooks.models import EventStatus, ReviewState, WebhookEvent
 from webhooks.outcomes import Outcome
 from webhooks.process import process
 from webhooks.running import run
@@ -26,6 +29,7 @@ OVERRULABLE = frozenset(
         ErrorCode.PLAN_UNKNOWN,
         ErrorCode.PAYLOAD_CONFLICT,
         ErrorCode.PAYMENT_DISMISSED,
+        ErrorCode.FACTS_DISAGREE,
     }
 )
 
@@ -57,6 +61,8 @@ def link(payment: Payment, user: User, actor: Actor, reason: str) -> Outcome:
     if event is None:
         raise CannotDecide("None of its events waits for a user; was it dismissed? Reopen it.")
     outcome = run(event, Request(actor, reason=reason, decision=Decision(user_id=user.pk)))
+    if outcome.code == ErrorCode.PROCESSING_ERROR:
+        raise CannotDecide(f"It failed ({outcome.message}): try again.")
     if not outcome.change.linked_now:
         raise CannotDecide("Somebody else linked or finished this payment in the meantime.")
     return outcome
@@ -68,34 +74,49 @@ def apply_anyway(
     """Give what was bought although a policy objected."""
     if event.error_code not in OVERRULABLE or event.review != ReviewState.OPEN:
         raise CannotDecide("Only what is open for review over its content can be applied anyway.")
+    if event.status == EventStatus.PROCESSED:
+        raise CannotDecide("It is applied already: dismiss this once you have looked at it.")
     if not reason.strip():
         raise CannotDecide("A reason is required.")
     return run(event, Request(actor, reason=reason, decision=Decision(overrule=True, plan=plan)))
 
 
 def dismiss(event: WebhookEvent, actor: Actor, reason: str) -> None:
-    """Nothing is given, until a person reopens it."""
-    _move_review(event, ReviewState.OPEN, ReviewState.DISMISSED, actor, reason)
+    """Nothing is given, until a person reopens it. Also what only waits for a user."""
+    parked = Q(status=EventStatus.FAILED_RETRYABLE)
+    rows = WebhookEvent.objects.filter(Q(review=ReviewState.OPEN) | parked, pk=event.pk)
+    moved = {
+        "review": ReviewState.DISMISSED,
+        "status": Case(When(parked, then=Value(EventStatus.FAILED_FINAL)), default=F("status")),
+        "next_attempt_at": None,
+    }
+    _decide(event, rows, moved, actor=actor, action=Action.REVIEW_DISMISSED, reason=reason)
 
 
 def reopen(event: WebhookEvent, actor: Actor, reason: str) -> None:
     """Takes a dismissal back: it is in the review queue again."""
-    _move_review(event, ReviewState.DISMISSED, ReviewState.OPEN, actor, reason)
+    rows = WebhookEvent.objects.filter(pk=event.pk, review=ReviewState.DISMISSED)
+    moved = {"review": ReviewState.OPEN}
+    _decide(event, rows, moved, actor=actor, action=Action.REVIEW_REOPENED, reason=reason)
 
 
-def _move_review(
-    event: WebhookEvent, before: ReviewState, after: ReviewState, actor: Actor, reason: str
+def _decide(
+    event: WebhookEvent,
+    rows: QuerySet[WebhookEvent],
+    moved: dict[str, Any],
+    *,
+    actor: Actor,
+    action: Action,
+    reason: str,
 ) -> None:
     if not reason.strip():
         raise CannotDecide("A reason is required.")
-    dismissed = after == ReviewState.DISMISSED
     with short_transaction():
-        rows = WebhookEvent.objects.filter(pk=event.pk, review=before).update(review=after)
-        if rows != 1:
-            raise CannotDecide(f"This event is not {before.label.lower()}.")
+        if rows.update(**moved) != 1:
+            raise CannotDecide("This event is not in a state for that.")
         audit.write(
             audit.entry(
-                Action.REVIEW_DISMISSED if dismissed else Action.REVIEW_REOPENED,
+                action,
                 actor,
                 reason=reason,
                 event_id=event.pk,

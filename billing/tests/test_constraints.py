@@ -112,13 +112,6 @@ def test_what_is_applied_is_applied_to_somebody(buyer: User) -> None:
             _payment(subscription_applied_at=now, **nobody)
 
 
-def test_there_is_one_fact_per_event_and_way_of_reading_it() -> None:
-    fact = _fact()
-    _fact(event_id=fact.event_id, reading="another")
-    with refused("fact_once_per_reading"):
-        _fact(event_id=fact.event_id)
-
-
 def test_a_facts_kind_is_a_known_one() -> None:
     with refused("fact_kind_known"):
         _fact(kind="SUCCEEDED")
@@ -129,9 +122,9 @@ def test_a_facts_amount_is_finite_and_positive(value: str) -> None:
     payment = _payment()
     with refused("fact_amount_positive_and_finite"), connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO billing_fact (id, event_id, event_key, reading, payment_id, kind, amount,"
-            " received_at, live) VALUES (%s, %s, 'k', 'r', %s, 'PAID', %s::numeric, now(), true)",
-            [uuid4(), uuid4(), payment.pk, value],
+            "INSERT INTO billing_fact (event_id, event_key, reading, payment_id, kind, amount,"
+            " received_at, live) VALUES (%s, 'k', 'r', %s, 'PAID', %s::numeric, now(), true)",
+            [uuid4(), payment.pk, value],
         )
 
 

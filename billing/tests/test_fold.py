@@ -24,7 +24,7 @@ Told = tuple[FactKind, int | None]
 def _fact(told: Told, key: int, *, arrival: int) -> Fact:
     kind, hours = told
     return Fact(
-        id=UUID(int=arrival),
+        id=arrival + 1,
         event_id=UUID(int=key),
         event_key=f"e{key}",
         kind=kind,

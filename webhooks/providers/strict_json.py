@@ -2,7 +2,7 @@
 
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from webhooks.providers.base import Malformed
@@ -88,7 +88,10 @@ def _integer(literal: str) -> int:
 def _decimal(literal: str) -> Decimal:
     if len(literal) > _MAX_NUMBER_CHARS:
         raise Malformed("a number is too long")
-    number = Decimal(literal)
+    try:
+        number = Decimal(literal)
+    except InvalidOperation as error:  # an exponent of twenty digits
+        raise Malformed("a number is out of range") from error
     if not number.is_finite() or abs(number.adjusted()) > _MAX_EXPONENT:
         raise Malformed("a number is out of range")
     return number

@@ -121,7 +121,7 @@ def test_a_mismatch_can_be_applied_anyway_with_a_reason(
     assert Subscription.objects.get(user=buyer).status == "ACTIVE"
     event.refresh_from_db()
     assert (event.status, event.review, event.error_code) == ("PROCESSED", "RESOLVED", None)
-    entry = AuditEntry.objects.get(action="review_applied_anyway")
+    entry = AuditEntry.objects.get(action="review_overruled")
     assert (entry.actor, entry.reason) == (f"staff:{staff.user.pk}", "a discount")
 
     again = staff.act("webhooks_webhookevent", "apply_anyway", event, reason="twice")

@@ -60,7 +60,7 @@ def test_a_run_that_fails_leaves_an_open_review_in_the_queue(
 
     assert outcome.code == "PROCESSING_ERROR"
     assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
-    assert "review_applied_anyway" not in _actions()
+    assert "review_overruled" not in _actions()
     review.apply_anyway(_event("e"), ANNA, "a discount")
     assert _state("e") == ("PROCESSED", None, "RESOLVED")
 
@@ -75,7 +75,7 @@ def test_a_dismissal_can_be_taken_back(buyer: User, monthly: Plan) -> None:
     review.apply_anyway(_event("e"), ANNA, "it was not")
 
     assert Grant.objects.count() == 1
-    assert {"review_dismissed", "review_reopened", "review_applied_anyway"} <= _actions()
+    assert {"review_dismissed", "review_reopened", "review_overruled"} <= _actions()
     with pytest.raises(review.CannotDecide):
         review.reopen(_event("e"), ANNA, "again")
 
@@ -177,24 +177,6 @@ def test_what_was_paid_again_after_a_cancel_counts(buyer: User, monthly: Plan) -
     assert Grant.objects.count() == 1
 
 
-def test_an_event_read_in_another_way_later_counts_as_read_last(
-    buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from billing.facts import FactKind
-    from webhooks.providers import tilda
-
-    monkeypatch.setitem(tilda.KIND_BY_STATUS, "paid", FactKind.PENDING)
-    deliver(paid(event_id="e"))
-    assert Payment.objects.get().status == "PROCESSING"
-    monkeypatch.setitem(tilda.KIND_BY_STATUS, "paid", FactKind.PAID)
-
-    review.reprocess(_event("e"), ANNA, "the mapping was wrong")
-    review.reprocess(_event("e"), ANNA, "once more")
-
-    assert Payment.objects.get().status == "SUCCEEDED"
-    assert Grant.objects.count() == 1
-
-
 def test_a_malformed_event_that_is_mended_later_waits_for_its_user_like_any_other(
     monthly: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +197,94 @@ def test_a_malformed_event_that_is_mended_later_waits_for_its_user_like_any_othe
 
     assert linking.sweep_linkable_payments() == 1
     assert Grant.objects.count() == 1
+
+
+def test_a_conflict_that_was_believed_waits_for_its_user_like_any_other(monthly: Plan) -> None:
+    deliver(paid(event_id="e", external_payment_id="p", status="captured"))
+    deliver(paid(event_id="e", external_payment_id="p", email="late@example.com"))
+    conflict = WebhookEvent.objects.get(conflict_of__isnull=False)
+
+    review.apply_anyway(conflict, ANNA, "the provider reuses ids")
+    assert AuditEntry.objects.get(action="review_overruled").reason == "the provider reuses ids"
+    UserFactory.create(email="late@example.com")
+
+    assert linking.sweep_linkable_payments() == 1
+    assert Grant.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("disputed", "DISPUTED"), ("partially_refunded", "PARTIAL_REFUND")]
+)
+def test_what_came_before_the_grant_is_heard_too(monthly: Plan, status: str, code: str) -> None:
+    deliver(paid(event_id="e", external_payment_id="p", email="late@example.com"))
+    deliver(paid(external_payment_id="p", status=status, amount_refunded="90"))
+    UserFactory.create(email="late@example.com")
+    linking.sweep_linkable_payments()
+
+    assert _state("e") == ("PROCESSED", code, "OPEN")
+    assert Grant.objects.count() == 1
+
+
+def test_all_of_it_refunded_bit_by_bit_is_refunded(buyer: User, monthly: Plan) -> None:
+    deliver(paid(external_payment_id="p", status="partially_refunded", amount_refunded="990"))
+
+    assert result(deliver(paid(external_payment_id="p"))) == (200, "ignored")
+    assert Payment.objects.get().status == "REFUNDED"
+
+
+def test_what_only_waits_for_a_user_can_be_dismissed(monthly: Plan) -> None:
+    deliver(paid(event_id="e", email="late@example.com"))
+
+    review.dismiss(_event("e"), ANNA, "refunded at the provider")
+    UserFactory.create(email="late@example.com")
+    linking.sweep_linkable_payments()
+
+    assert _state("e") == ("FAILED_FINAL", "USER_MISSING", "DISMISSED")
+    assert not Grant.objects.exists()
+
+
+def test_a_dismissal_binds_whatever_it_was_dismissed_for(buyer: User, monthly: Plan) -> None:
+    deliver(paid(event_id="e", external_payment_id="p", email="other@example.com"))
+    WebhookEvent.objects.update(
+        status="FAILED_FINAL", error_code="RETRIES_EXHAUSTED", review="OPEN", next_attempt_at=None
+    )
+    review.dismiss(_event("e"), ANNA, "fraud")
+
+    deliver(paid(event_id="f", external_payment_id="p", occurred_at="2020-01-01T00:00:00Z"))
+
+    assert _state("f") == ("FAILED_FINAL", "PAYMENT_DISMISSED", "OPEN")
+
+
+@pytest.mark.parametrize("field", ["email", "plan_id"])
+def test_successes_that_name_different_purchases_go_to_review(
+    buyer: User, monthly: Plan, field: str
+) -> None:
+    UserFactory.create(email="other@example.com")
+    other = {"email": "other@example.com", "plan_id": "yearly"}[field]
+    deliver(paid(event_id="e", external_payment_id="p", plan_id="monthly"))
+
+    deliver(paid(event_id="f", external_payment_id="p", **{"plan_id": "monthly", field: other}))
+
+    assert _state("f") == ("FAILED_FINAL", "FACTS_DISAGREE", "OPEN")
+    assert Grant.objects.get().subscription.user == buyer
+    review.apply_anyway(_event("f"), ANNA, "looked at it")
+    assert _state("f") == ("PROCESSED", None, "RESOLVED")
+    assert Grant.objects.count() == 1
+
+
+def test_a_failed_reprocess_of_an_ignored_event_is_a_failure(
+    buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_args: object, **_kwargs: object) -> Any:
+        raise RuntimeError
+
+    deliver(paid(event_id="e", status="failed"))
+    with monkeypatch.context() as patch:
+        patch.setattr("webhooks.process.settle", break_down)
+        outcome = review.reprocess(_event("e"), ANNA)
+
+    assert (outcome.result, outcome.code) == ("failed_retryable", "PROCESSING_ERROR")
+    assert _state("e") == ("IGNORED", "NON_SUCCESS_STATUS", None)
 
 
 def test_the_sweep_finds_users_that_nobody_announced(monthly: Plan) -> None:

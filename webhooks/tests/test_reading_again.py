@@ -1,0 +1,115 @@
+"""A provider's file had a mistake and was mended: what was read wrongly is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from billing.facts import FactKind
+from billing.models import Grant, Payment
+from subscriptions.models import Plan, User
+from tests.factories import UserFactory
+from tests.sending import deliver, paid
+from webhooks import linking, review
+from webhooks.audit import Actor
+from webhooks.models import WebhookEvent
+from webhooks.providers import tilda
+
+pytestmark = pytest.mark.django_db
+
+ANNA = Actor("staff:anna", is_person=True)
+Mapping = Callable[[str, FactKind | None], None]
+
+
+@pytest.fixture
+def mapping(monkeypatch: pytest.MonkeyPatch) -> Mapping:
+    """Set what a status word is read as; None: it is not known."""
+
+    def change(word: str, kind: FactKind | None) -> None:
+        if kind is None:
+            monkeypatch.delitem(tilda.KIND_BY_STATUS, word)
+        else:
+            monkeypatch.setitem(tilda.KIND_BY_STATUS, word, kind)
+
+    return change
+
+
+def _reprocess(event_id: str) -> tuple[str, str | None]:
+    event = WebhookEvent.objects.get(external_event_id=event_id)
+    review.reprocess(event, ANNA, "the mapping was mended")
+    event.refresh_from_db()
+    return event.status, event.error_code
+
+
+def test_a_payment_that_was_missed_is_applied(buyer: User, monthly: Plan, mapping: Mapping) -> None:
+    mapping("paid", FactKind.PENDING)
+    deliver(paid(event_id="e"))
+    assert Payment.objects.get().status == "PROCESSING"
+    mapping("paid", FactKind.PAID)
+
+    assert _reprocess("e") == ("PROCESSED", None)
+    assert _reprocess("e") == ("PROCESSED", None)
+
+    assert Grant.objects.count() == 1
+
+
+def test_the_last_reading_counts_also_when_it_is_the_first_one_again(
+    buyer: User, monthly: Plan, mapping: Mapping
+) -> None:
+    deliver(paid(event_id="e", email="late@example.com"))
+    mapping("paid", FactKind.FAILED)
+    assert _reprocess("e") == ("IGNORED", "NON_SUCCESS_STATUS")
+    mapping("paid", FactKind.PAID)
+
+    assert _reprocess("e") == ("FAILED_RETRYABLE", "USER_MISSING")
+
+    assert Payment.objects.get().status == "SUCCEEDED"
+    assert Payment.objects.get().facts.count() == 3
+
+
+def test_what_turns_out_to_be_no_payment_is_taken_out_of_the_books(
+    monthly: Plan, mapping: Mapping
+) -> None:
+    mapping("authorized", FactKind.PAID)
+    deliver(paid(event_id="e", external_payment_id="p", status="authorized"))
+    mapping("authorized", None)
+
+    assert _reprocess("e") == ("IGNORED", "NON_SUCCESS_STATUS")
+    assert _reprocess("e") == ("IGNORED", "NON_SUCCESS_STATUS")
+    UserFactory.create(email="buyer@example.com")
+    deliver(paid(external_payment_id="p", status="failed"))
+    linking.sweep_linkable_payments()
+
+    assert Payment.objects.get().status == "FAILED"
+    assert not Grant.objects.exists()
+
+
+def test_what_was_given_for_no_payment_is_seen_by_a_person(
+    buyer: User, monthly: Plan, mapping: Mapping
+) -> None:
+    mapping("authorized", FactKind.PAID)
+    deliver(paid(event_id="e", status="authorized"))
+    mapping("authorized", None)
+    WebhookEvent.objects.update(status="FAILED_FINAL", review="OPEN")
+
+    assert _reprocess("e") == ("FAILED_FINAL", "REVOKE_DUE")
+    assert WebhookEvent.objects.get().review == "OPEN"
+
+
+def test_a_cancel_that_was_none_no_longer_stands_against_the_success(
+    monthly: Plan, mapping: Mapping
+) -> None:
+    first, second = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
+    mapping("pending", FactKind.CANCELED)
+    later = paid(event_id="c", external_payment_id="p", status="pending", occurred_at=second)
+    deliver(later)
+    deliver(paid(event_id="e", external_payment_id="p", paid_at=first))
+    assert Payment.objects.get().status == "CANCELED"
+    mapping("pending", FactKind.PENDING)
+
+    assert _reprocess("c") == ("FAILED_RETRYABLE", "USER_MISSING")
+    UserFactory.create(email="buyer@example.com")
+    linking.sweep_linkable_payments()
+
+    assert Grant.objects.count() == 1
