@@ -17,7 +17,7 @@ from webhooks.running import run
 AT_ONCE = 20
 SWEEP_BATCH = 200
 # An event that waited may have met an error since.
-_WAITING_OR_STUMBLED = WAITING | {ErrorCode.PROCESSING_ERROR, ErrorCode.RETRIES_EXHAUSTED}
+_WAITING_OR_STUMBLED = WAITING | {ErrorCode.PROCESSING_ERROR}
 
 
 def link_waiting_payments(user: User) -> int:

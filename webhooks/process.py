@@ -154,5 +154,5 @@ def _source(event: WebhookEvent) -> Source:
 
 
 def _read_again(event: WebhookEvent) -> PaymentFact | NotAPayment:
-    delivery = Delivery(body=bytes(event.raw_body), headers=event.headers)
-    return provider_of(event.provider).parse(delivery)
+    body, headers = WebhookEvent.objects.values_list("raw_body", "headers").get(pk=event.pk)
+    return provider_of(event.provider).parse(Delivery(body=bytes(body), headers=headers))
