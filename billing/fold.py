@@ -90,10 +90,9 @@ def status_after(kind: FactKind) -> PaymentStatus | None:
 
 def _latest_readings(facts: Iterable[Fact]) -> list[Fact]:
     """An event that was read again, after its provider's file was mended, counts as it was read
-    last, if it still speaks of this payment at all."""
+    last; a retraction is a reading that says nothing."""
     in_order = sorted(facts, key=lambda fact: fact.pk or 0)
-    latest = {fact.event_id: fact for fact in in_order}
-    return [fact for fact in latest.values() if fact.kind != FactKind.RETRACTED]
+    return list({fact.event_id: fact for fact in in_order}.values())
 
 
 def _provider_order(fact: Fact) -> tuple[datetime, str]:

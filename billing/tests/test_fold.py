@@ -231,3 +231,8 @@ def test_where_a_kind_leads() -> None:
     assert status_after(PAID) == "SUCCEEDED"
     assert status_after(FactKind.DISPUTED) is None
     assert status_after(FactKind.PARTIALLY_REFUNDED) is None
+
+
+def test_a_success_without_a_time_may_have_come_after_the_cancel() -> None:
+    folded = _arrive([(PAID, 1), (CANCELED, 2), (PAID, None)])
+    assert (folded.status, folded.cancel_unconfirmed) == ("SUCCEEDED", True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -113,3 +114,31 @@ def test_a_cancel_that_was_none_no_longer_stands_against_the_success(
     linking.sweep_linkable_payments()
 
     assert Grant.objects.count() == 1
+
+
+def test_reading_it_the_same_way_again_adds_no_fact(monthly: Plan) -> None:
+    deliver(paid(event_id="e", email="late@example.com"))
+
+    assert _reprocess("e") == ("FAILED_RETRYABLE", "USER_MISSING")
+
+    assert Payment.objects.get().facts.count() == 1
+
+
+def test_an_event_that_could_not_be_read_meets_the_dismissal_of_its_payment(
+    buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_args: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tilda.Tilda, "parse", break_down)
+        deliver(paid(external_payment_id="p"))
+    deliver(paid(event_id="e", external_payment_id="p", amount="1"))
+    review.dismiss(WebhookEvent.objects.get(external_event_id="e"), ANNA, "fraud")
+    unread = WebhookEvent.objects.get(error_code="MALFORMED")
+
+    review.reprocess(unread, ANNA, "the parser was mended")
+
+    unread.refresh_from_db()
+    assert unread.error_code == "PAYMENT_DISMISSED"
+    assert not Grant.objects.exists()

@@ -3,6 +3,7 @@ the answers are tested.)"""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -286,3 +287,13 @@ def test_28_an_odd_date_is_never_an_error(
 )
 def test_28_what_is_no_date_is_refused(name: str, moment: Any) -> None:
     _refused(to_bytes(paid(**{name: moment})))
+
+
+@pytest.mark.parametrize(("depth", "status"), [(60, 200), (70, 400), (945, 400), (100_000, 400)])
+def test_nesting_has_a_limit_that_does_not_depend_on_the_callers_stack(
+    buyer: User, monthly: Plan, depth: int, status: int
+) -> None:
+    whole = json.dumps(paid()).encode()
+    body = whole[:-1] + b', "deep": ' + b"[" * depth + b"]" * depth + b"}"
+
+    assert deliver(body).status_code == status

@@ -15,6 +15,7 @@ from billing.facts import FactKind, NotAPayment, PaymentFact
 from tests.sending import sign, sign_with_time
 from webhooks.providers import all_providers, find_provider, provider_of
 from webhooks.providers.base import Delivery, Malformed, Proof, Rejected, Result
+from webhooks.providers.signing import hmac_sha256_hex
 from webhooks.providers.tilda import KIND_BY_STATUS, Tilda
 
 TILDA = Tilda(("test-secret", "second-secret"))
@@ -276,3 +277,14 @@ def test_it_is_found_by_its_name_and_by_the_canonical_url() -> None:
     assert "tilda" in all_providers()
     with pytest.raises(LookupError):
         provider_of("gone")
+
+
+def test_a_signed_time_cannot_be_moved_into_the_body() -> None:
+    """Otherwise a delivery caught long ago would verify again, as another body."""
+    signed = b"1700000000." + BODY
+    headers = {"x-webhook-signature": hmac_sha256_hex("test-secret", signed)}
+    with pytest.raises(Rejected) as rejected:
+        TILDA.verify(
+            Delivery(signed, {"x-webhook-signature": hmac_sha256_hex("test-secret", signed)})
+        )
+    assert rejected.value.code == ErrorCode.INVALID_SIGNATURE
