@@ -41,7 +41,7 @@ clean-data: $(INSTALLED)  ## Stop the embedded servers and delete the local data
 	rm -rf .data
 
 # The stamp is written last, so an interrupted install is done again, from an empty venv.
-$(INSTALLED): requirements.txt requirements-dev.txt
+$(INSTALLED): requirements.txt requirements-dev.txt requirements-kafka.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 		{ echo 'Tollgate needs Python 3.11: make PYTHON=/path/to/python3.11'; exit 1; }
 	@echo 'Installing into .venv (a minute or two the first time) ...'

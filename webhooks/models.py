@@ -47,7 +47,8 @@ class WebhookEvent(models.Model):
     # For reading and searching; NUL and lone surrogates, which JSONB refuses, are replaced.
     payload = models.JSONField(null=True)
     # The truth: the exact bytes, and the headers that are needed to verify them again.
-    raw_body = models.BinaryField()
+    # Both are null once the event was archived.
+    raw_body = models.BinaryField(null=True)
     headers = models.JSONField(default=dict)
     payload_hash = models.CharField(max_length=64)
     # Of the money-relevant fields: tells a resend from a conflict.
@@ -70,6 +71,8 @@ class WebhookEvent(models.Model):
     )
     error_code = models.CharField(max_length=64, choices=ErrorCode.choices, null=True)
     error_message = models.CharField(max_length=500, null=True)
+    # The archive's file that holds the payload, the bytes and the headers, once they are there.
+    archived_in = models.CharField(max_length=255, null=True)
     # Forged requests only: where they came from, and the place in the capped sample they take.
     source_ip = models.GenericIPAddressField(null=True)
     forged_slot = models.PositiveIntegerField(null=True, unique=True)
@@ -136,6 +139,11 @@ class WebhookEvent(models.Model):
             models.Index(
                 fields=["received_at"], condition=Q(review=ReviewState.OPEN), name="event_review"
             ),
+            models.Index(
+                fields=["received_at"],
+                condition=Q(archived_in__isnull=True),
+                name="event_not_archived",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -197,3 +205,42 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return self.job
+
+
+class ServiceToken(models.Model):
+    """A machine's key to the API. Only its hash is kept; it is shown once, when it is made."""
+
+    id = models.UUIDField(primary_key=True, default=time_ordered_id, editable=False)
+    name = models.CharField(max_length=64, unique=True)
+    token_hash = models.CharField(max_length=64, unique=True)
+    scopes = models.JSONField(default=list)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        permissions: ClassVar = [("revoke_servicetoken", "Can revoke service tokens")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class IdempotentAnswer(models.Model):
+    """What a request with an Idempotency-Key was answered: asked again, it gets the same."""
+
+    id = models.BigAutoField(primary_key=True)
+    client = models.CharField(max_length=128)
+    key = models.CharField(max_length=255)
+    request_hash = models.CharField(max_length=64)
+    http_status = models.PositiveSmallIntegerField(null=True)
+    body = models.JSONField(null=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["client", "key"], name="idempotency_key_per_client"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["created_at"], name="idempotent_created")]
+
+    def __str__(self) -> str:
+        return f"{self.client} {self.key}"

@@ -1,4 +1,4 @@
-"""The money: what providers said of it, and what it gave."""
+"""A payment, every name it goes by, and everything its provider said of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.db.models.functions import Lower, Now
 
 from billing.facts import FactKind
+from billing.models.rules import currency_code, finite
 from subscriptions.ids import time_ordered_id
 from subscriptions.models import Plan, Subscription, User
 
@@ -22,12 +23,6 @@ class PaymentStatus(models.TextChoices):
     FAILED = "FAILED"
     CANCELED = "CANCELED"
     REFUNDED = "REFUNDED"
-
-
-def _finite(field: str, *, allow_zero: bool = False) -> Q:
-    """NaN is greater than every number in PostgreSQL, so the upper bound refuses it as well."""
-    lowest = Q(**{f"{field}__gte": 0}) if allow_zero else Q(**{f"{field}__gt": 0})
-    return Q(**{f"{field}__isnull": True}) | lowest & Q(**{f"{field}__lt": 10**15})
 
 
 class Payment(models.Model):
@@ -48,9 +43,17 @@ class Payment(models.Model):
     )
     plan_code = models.CharField(max_length=255, null=True, blank=True)
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, null=True, blank=True)
+    # The order it names; `order` is set once that order exists.
+    merchant_uid = models.CharField(max_length=255, null=True, blank=True)
+    order = models.ForeignKey(
+        "billing.Order", on_delete=models.PROTECT, null=True, blank=True, related_name="payments"
+    )
+    # Started by this system, not first heard of from a provider.
+    initiated_at = models.DateTimeField(null=True)
     paid_at = models.DateTimeField(null=True)
     failed_at = models.DateTimeField(null=True)
     canceled_at = models.DateTimeField(null=True)
+    # When it was given what it bought, whatever that is. Null again once that was taken back.
     subscription_applied_at = models.DateTimeField(null=True)
     subscription = models.ForeignKey(
         Subscription, on_delete=models.PROTECT, null=True, blank=True, related_name="payments"
@@ -68,23 +71,22 @@ class Payment(models.Model):
                 condition=Q(status__in=PaymentStatus.values), name="payment_status_known"
             ),
             models.CheckConstraint(
-                condition=_finite("amount"), name="payment_amount_positive_and_finite"
+                condition=finite("amount"), name="payment_amount_positive_and_finite"
             ),
             models.CheckConstraint(
-                condition=_finite("amount_refunded", allow_zero=True),
+                condition=finite("amount_refunded", allow_zero=True),
                 name="payment_amount_refunded_finite",
             ),
+            models.CheckConstraint(condition=currency_code(), name="payment_currency_code"),
             models.CheckConstraint(
-                condition=Q(currency__isnull=True) | Q(currency__regex=r"^[A-Z]{3}$"),
-                name="payment_currency_code",
-            ),
-            models.CheckConstraint(
-                condition=~Q(external_payment_id="") & ~Q(provider_txn_id="") & ~Q(email=""),
+                condition=~Q(external_payment_id="")
+                & ~Q(provider_txn_id="")
+                & ~Q(email="")
+                & ~Q(merchant_uid=""),
                 name="payment_ids_never_blank",
             ),
             models.CheckConstraint(
-                condition=Q(subscription_applied_at__isnull=True)
-                | Q(user__isnull=False, subscription__isnull=False),
+                condition=Q(subscription_applied_at__isnull=True) | Q(user__isnull=False),
                 name="payment_applied_to_somebody",
             ),
         ]
@@ -102,10 +104,37 @@ class Payment(models.Model):
                 condition=Q(status=PaymentStatus.SUCCEEDED, subscription_applied_at__isnull=True),
                 name="payment_succeeded_not_applied",
             ),
+            models.Index(
+                fields=["merchant_uid"],
+                condition=Q(merchant_uid__isnull=False),
+                name="payment_merchant_uid",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.provider} {self.external_payment_id}"
+
+
+class PaymentAlias(models.Model):
+    """Every name of a payment, its own first one included: one charge may be told of under several
+    ids, or by two providers. The unique rule is what makes them one payment."""
+
+    id = models.BigAutoField(primary_key=True)
+    system = models.CharField(max_length=64)
+    external_id = models.CharField(max_length=255)
+    payment = models.ForeignKey(Payment, on_delete=models.PROTECT, related_name="aliases")
+
+    class Meta:
+        verbose_name_plural = "payment aliases"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["system", "external_id"], name="alias_of_one_payment"),
+            models.CheckConstraint(
+                condition=~Q(system="") & ~Q(external_id=""), name="alias_never_blank"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.system} {self.external_id}"
 
 
 class Fact(models.Model):
@@ -124,6 +153,7 @@ class Fact(models.Model):
     currency = models.CharField(max_length=3, null=True)
     email = models.CharField(max_length=254, null=True)
     plan_code = models.CharField(max_length=255, null=True)
+    merchant_uid = models.CharField(max_length=255, null=True)
     paid_at = models.DateTimeField(null=True)
     occurred_at = models.DateTimeField(null=True)
     received_at = models.DateTimeField()
@@ -135,10 +165,10 @@ class Fact(models.Model):
         constraints: ClassVar = [
             models.CheckConstraint(condition=Q(kind__in=list(FactKind)), name="fact_kind_known"),
             models.CheckConstraint(
-                condition=_finite("amount"), name="fact_amount_positive_and_finite"
+                condition=finite("amount"), name="fact_amount_positive_and_finite"
             ),
             models.CheckConstraint(
-                condition=_finite("amount_refunded", allow_zero=True),
+                condition=finite("amount_refunded", allow_zero=True),
                 name="fact_amount_refunded_finite",
             ),
         ]
@@ -148,29 +178,40 @@ class Fact(models.Model):
         return f"{self.kind} {self.event_key}"
 
 
-class Grant(models.Model):
-    """What a payment gave. That a payment can have only one is the database's own proof that it
-    was applied once."""
+class RefundStatus(models.TextChoices):
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
 
-    id = models.UUIDField(primary_key=True, default=time_ordered_id, editable=False)
-    payment = models.OneToOneField(Payment, on_delete=models.PROTECT, related_name="grant")
-    subscription = models.ForeignKey(Subscription, on_delete=models.PROTECT, related_name="grants")
-    plan = models.ForeignKey(Plan, on_delete=models.PROTECT)
-    starts_at = models.DateTimeField()
-    ends_at = models.DateTimeField()
+
+class Refund(models.Model):
+    """Money that went back, by the provider's id of it: told twice, it counts once. Follows from
+    the facts, as the payment does."""
+
+    id = models.BigAutoField(primary_key=True)
+    payment = models.ForeignKey(Payment, on_delete=models.PROTECT, related_name="refunds")
+    external_refund_id = models.CharField(max_length=255)
+    # Null where the provider tells only its running total.
+    amount = models.DecimalField(max_digits=19, decimal_places=4, null=True)
+    currency = models.CharField(max_length=3, null=True)
+    status = models.CharField(max_length=16, choices=RefundStatus.choices)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
-    revoked_at = models.DateTimeField(null=True)
-    revoked_because = models.CharField(max_length=255, null=True)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=Q(ends_at__gte=models.F("starts_at")), name="grant_ends_after_start"
+            models.UniqueConstraint(
+                fields=["payment", "external_refund_id"], name="refund_unique_per_payment"
             ),
-        ]
-        indexes: ClassVar = [
-            models.Index(fields=["subscription", "starts_at"], name="grant_subscription_start"),
+            models.CheckConstraint(
+                condition=Q(status__in=RefundStatus.values), name="refund_status_known"
+            ),
+            models.CheckConstraint(
+                condition=finite("amount"), name="refund_amount_positive_and_finite"
+            ),
+            models.CheckConstraint(
+                condition=~Q(external_refund_id=""), name="refund_id_never_blank"
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.starts_at:%Y-%m-%d} to {self.ends_at:%Y-%m-%d}"
+        return f"{self.external_refund_id} {self.status}"

@@ -1,0 +1,5 @@
+READ_MODEL = "read-model"
+
+
+def target_names() -> list[str]:
+    return [READ_MODEL]

@@ -1,0 +1,2 @@
+def wake() -> None:
+    """Tell the dispatcher to look now."""
