@@ -10,15 +10,25 @@ from decimal import Decimal
 from billing.facts import FactKind
 from billing.models import Fact, PaymentStatus
 from billing.money import same_amount
+from billing.refund_sums import (
+    GIVE_BACK,
+    RefundTold,
+    amount_refunded,
+    refunds_told,
+    total_refunded,
+)
 
-# What a fact claims the payment is. Disputes and partial refunds claim nothing about that.
+# What a fact claims the payment is. A dispute that is open or won claims nothing about that, nor do
+# partial refunds and refunds that failed.
 _CLAIMS = {
     FactKind.PENDING: PaymentStatus.PROCESSING,
     FactKind.FAILED: PaymentStatus.FAILED,
     FactKind.CANCELED: PaymentStatus.CANCELED,
     FactKind.PAID: PaymentStatus.SUCCEEDED,
     FactKind.REFUNDED: PaymentStatus.REFUNDED,
+    FactKind.DISPUTE_LOST: PaymentStatus.REFUNDED,
 }
+_DECISIONS = (FactKind.STAFF_REVOKED, FactKind.STAFF_REINSTATED)
 # The strongest claim wins: a try that failed or was canceled may be followed by one that
 # succeeds, and a refund is the end. The one exception is in _money_went_back.
 _STRENGTH = (
@@ -40,16 +50,31 @@ class Folded:
     amount_refunded: Decimal
     email: str | None
     plan_code: str | None
+    merchant_uid: str | None
     paid_at: datetime | None
     failed_at: datetime | None
     canceled_at: datetime | None
+    # A dispute is open: neither won nor lost.
     disputed: bool
-    # Two successes told different sums, or named different buyers or plans: a person must say
-    # which is true.
+    # Two successes told different sums, or named different buyers, plans or orders: a person must
+    # say which is true.
     amounts_disagree: bool
     purchases_disagree: bool
     # A cancel that may or may not have come after the success: a person must say.
     cancel_unconfirmed: bool
+    refunds: tuple[RefundTold, ...]
+    # How many times a person decided.
+    decisions: int
+    # A person took back what was given although the money stays.
+    staff_revoked: bool
+    # What took the money back did not stand (a refund that failed, a dispute won after all): a
+    # person may reinstate.
+    reinstatable: bool
+
+    @property
+    def gives(self) -> bool:
+        """Whether this payment is worth what it bought."""
+        return self.status is PaymentStatus.SUCCEEDED and not self.staff_revoked
 
 
 def fold(facts: Iterable[Fact]) -> Folded:
@@ -58,28 +83,39 @@ def fold(facts: Iterable[Fact]) -> Folded:
     ordered = sorted(_latest_readings(facts), key=_provider_order)
     paid = [fact for fact in ordered if fact.kind == FactKind.PAID]
     cancels = [fact for fact in ordered if fact.kind == FactKind.CANCELED]
-    status = _strongest_claim(ordered)
-    if status is PaymentStatus.SUCCEEDED and _money_went_back(cancels, paid):
-        status = PaymentStatus.CANCELED
     told = _telling_the_sum(ordered, paid)
-    amount_refunded = _refunded(ordered, status, told)
-    if status is PaymentStatus.SUCCEEDED and told and amount_refunded >= (told.amount or 0):
-        status = PaymentStatus.REFUNDED
+    standing = _without_what_failed(ordered)
+    decided = _last_decision(ordered)
+    # REFUNDED is left only by a person, even when the refund failed: until then nothing is given.
+    as_told, as_it_stands = _status(ordered, told), _status(standing, told)
+    status = as_it_stands if decided == FactKind.STAFF_REINSTATED else as_told
+    failed = len(standing) < len(ordered)
+    staff_revoked = decided == FactKind.STAFF_REVOKED
     return Folded(
         status=status,
         amount=told.amount if told else None,
         currency=told.currency if told else None,
-        amount_refunded=amount_refunded,
-        email=next((fact.email for fact in [*paid, *ordered] if fact.email), None),
-        plan_code=next((fact.plan_code for fact in [*paid, *ordered] if fact.plan_code), None),
+        amount_refunded=amount_refunded(
+            standing, told, fully=as_it_stands is PaymentStatus.REFUNDED
+        ),
+        email=_first(paid, ordered, "email"),
+        plan_code=_first(paid, ordered, "plan_code"),
+        merchant_uid=_first(paid, ordered, "merchant_uid"),
         paid_at=(paid[0].paid_at or _when(paid[0])) if paid else None,
         failed_at=_first_time(fact for fact in ordered if fact.kind == FactKind.FAILED),
         canceled_at=_first_time(cancels),
-        disputed=any(fact.kind == FactKind.DISPUTED for fact in ordered),
+        disputed=_dispute_is_open(ordered),
         amounts_disagree=_disagree(paid),
-        purchases_disagree=len({fact.email.lower() for fact in paid if fact.email}) > 1
-        or len({fact.plan_code for fact in paid if fact.plan_code}) > 1,
+        purchases_disagree=_purchases_disagree(paid),
         cancel_unconfirmed=status is PaymentStatus.SUCCEEDED and _order_unknown(cancels, paid),
+        refunds=tuple(refunds_told(ordered, told)),
+        decisions=sum(fact.kind in _DECISIONS for fact in ordered),
+        staff_revoked=staff_revoked,
+        reinstatable=failed
+        and (
+            (status is PaymentStatus.REFUNDED and as_it_stands is PaymentStatus.SUCCEEDED)
+            or (status is PaymentStatus.SUCCEEDED and staff_revoked)
+        ),
     )
 
 
@@ -99,9 +135,40 @@ def _provider_order(fact: Fact) -> tuple[datetime, str]:
     return (fact.occurred_at or _END_OF_TIME, fact.event_key)
 
 
-def _strongest_claim(facts: list[Fact]) -> PaymentStatus:
-    claims = [_CLAIMS[FactKind(fact.kind)] for fact in facts if fact.kind in _CLAIMS]
-    return max(claims, key=_STRENGTH.index, default=PaymentStatus.RECEIVED)
+def _without_what_failed(facts: list[Fact]) -> list[Fact]:
+    """Without the refunds that failed in the end and the dispute that was won after all."""
+    failed = {fact.refund_id for fact in facts if fact.kind == FactKind.REFUND_FAILED}
+    won = any(fact.kind == FactKind.DISPUTE_WON for fact in facts)
+    undone = (FactKind.DISPUTED, FactKind.DISPUTE_LOST) if won else ()
+    return [
+        fact
+        for fact in facts
+        if fact.kind not in undone and not (fact.kind in GIVE_BACK and fact.refund_id in failed)
+    ]
+
+
+def _last_decision(facts: list[Fact]) -> str | None:
+    decisions = [fact for fact in facts if fact.kind in _DECISIONS]
+    return max(decisions, key=lambda fact: fact.pk or 0).kind if decisions else None
+
+
+def _status(facts: list[Fact], told: Fact | None) -> PaymentStatus:
+    claims = [_CLAIMS[FactKind(fact.kind)] for fact in facts if _claims_something(fact, told)]
+    status = max(claims, key=_STRENGTH.index, default=PaymentStatus.RECEIVED)
+    if status is not PaymentStatus.SUCCEEDED:
+        return status
+    if told and told.amount and total_refunded(facts, told) >= told.amount:
+        return PaymentStatus.REFUNDED
+    paid = [fact for fact in facts if fact.kind == FactKind.PAID]
+    cancels = [fact for fact in facts if fact.kind == FactKind.CANCELED]
+    return PaymentStatus.CANCELED if _money_went_back(cancels, paid) else status
+
+
+def _claims_something(fact: Fact, told: Fact | None) -> bool:
+    """A "refunded" whose own running total is less than what was paid is a partial refund."""
+    if fact.kind == FactKind.REFUNDED and fact.amount_refunded and told and told.amount:
+        return fact.amount_refunded >= told.amount
+    return fact.kind in _CLAIMS
 
 
 def _money_went_back(cancels: list[Fact], paid: list[Fact]) -> bool:
@@ -124,22 +191,32 @@ def _order_unknown(cancels: list[Fact], paid: list[Fact]) -> bool:
 
 
 def _telling_the_sum(ordered: list[Fact], paid: list[Fact]) -> Fact | None:
-    """The success itself; what a failed try was about says nothing about what was paid."""
+    """The success itself; what a failed try or a refund was about says nothing about what was
+    paid, as long as anything better is known."""
     pending = [fact for fact in ordered if fact.kind == FactKind.PENDING]
     candidates = [*paid, *pending] if paid else ordered
     return next((fact for fact in candidates if fact.amount and fact.currency), None)
 
 
-def _refunded(ordered: list[Fact], status: PaymentStatus, told: Fact | None) -> Decimal:
-    totals = [fact.amount_refunded for fact in ordered if fact.amount_refunded is not None]
-    if status is PaymentStatus.REFUNDED and told and told.amount:
-        totals.append(told.amount)
-    return max(totals, default=Decimal(0))
+def _dispute_is_open(facts: list[Fact]) -> bool:
+    kinds = {fact.kind for fact in facts}
+    return FactKind.DISPUTED in kinds and not kinds & {
+        FactKind.DISPUTE_WON,
+        FactKind.DISPUTE_LOST,
+    }
 
 
 def _disagree(paid: list[Fact]) -> bool:
     sums = [(fact.amount, fact.currency) for fact in paid if fact.amount and fact.currency]
     return any(not same_sum(sums[0], other) for other in sums[1:])
+
+
+def _purchases_disagree(paid: list[Fact]) -> bool:
+    return (
+        len({fact.email.lower() for fact in paid if fact.email}) > 1
+        or len({fact.plan_code for fact in paid if fact.plan_code}) > 1
+        or len({fact.merchant_uid for fact in paid if fact.merchant_uid}) > 1
+    )
 
 
 def same_sum(
@@ -149,6 +226,10 @@ def same_sum(
     if amount is None or other_amount is None or currency is None:
         return False
     return currency == other_currency and same_amount(amount, other_amount, currency)
+
+
+def _first(paid: list[Fact], ordered: list[Fact], field: str) -> str | None:
+    return next((value for fact in [*paid, *ordered] if (value := getattr(fact, field))), None)
 
 
 def _first_time(facts: Iterable[Fact]) -> datetime | None:

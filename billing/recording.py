@@ -1,31 +1,22 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
 from django.db.models.functions import Now
 
-from billing.facts import FactKind, PaymentFact
+from billing.facts import FactKind, Name, PaymentFact
 from billing.fold import Folded, fold
-from billing.models import Fact, Payment, PaymentStatus
+from billing.models import Fact, Payment, PaymentStatus, Refund, RefundStatus
+from billing.recording_sql import FACT_FIELDS, FIND_OR_CREATE, FOLDED_FIELDS, PAYMENT_FIELDS
 from subscriptions.ids import time_ordered_id
 
-FOLDED_FIELDS = (
-    "status",
-    "amount",
-    "currency",
-    "amount_refunded",
-    "email",
-    "plan_code",
-    "paid_at",
-    "failed_at",
-    "canceled_at",
-)
-_FACT_FIELDS = tuple(f.attname for f in Fact._meta.concrete_fields if not f.primary_key)
-_PAYMENT_FIELDS = tuple(field.attname for field in Payment._meta.concrete_fields)
+_LINKED_FIELDS = ("user_id", "order_id", "subscription_applied_at")
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class Recorded:
 
     payment: Payment
     folded: Folded
-    stored: dict[str, object]
+    stored: dict[str, Any]
     is_new: bool
     now: datetime
     txid: str
@@ -54,26 +45,65 @@ class Recorded:
     def status_before(self) -> PaymentStatus | None:
         return None if self.is_new else PaymentStatus(str(self.stored["status"]))
 
+    @property
+    def refunded_before(self) -> Decimal:
+        return Decimal(0) if self.is_new else self.stored["amount_refunded"]
 
-def record(fact: PaymentFact, source: Source) -> Recorded:
+
+class PaymentUnknown(Exception):
+    """Payments of this provider start here, and none goes by this name yet."""
+
+
+class JoinsPayments(Exception):
+    """The names that this fact gives to one payment belong to several."""
+
+
+class NameTakenMeanwhile(Exception):
+    """Another event made a payment of one of these names while we made ours: look again."""
+
+
+def names_of(provider: str, fact: PaymentFact) -> list[Name]:
+    """Sorted, so that two events with the same names cannot wait for each other."""
+    return sorted({Name(provider, fact.external_payment_id), *fact.aliases})
+
+
+def record(fact: PaymentFact, source: Source, *, may_create: bool = True) -> Recorded:
     """Append the fact, find or create its payment under lock, fold."""
     row = _to_row(fact, source)
     alone = fold([row])
-    payment, is_new, now, txid = _find_or_create_locked(fact, row, alone, source)
-    stored = {name: getattr(payment, name) for name in (*FOLDED_FIELDS, "user_id")}
-    folded = alone if is_new else fold(payment.facts.all())
-    for name in FOLDED_FIELDS:
-        setattr(payment, name, getattr(folded, name))
-    return Recorded(payment, folded, stored, is_new, now, txid)
+    payment, is_new, now, txid = _find_or_create_locked(
+        fact, row, alone, source, may_create=may_create
+    )
+    stored = {name: getattr(payment, name) for name in (*FOLDED_FIELDS, *_LINKED_FIELDS)}
+    recorded = Recorded(payment, alone, stored, is_new, now, txid)
+    return recorded if is_new else _folded_again(recorded)
 
 
-def retract(source: Source, *, but_not: str | None = None) -> bool:
+def decide(recorded: Recorded, kind: FactKind) -> Recorded:
+    """What a person decided is a fact too: the fold must come to the same end ever after."""
+    decision_id = time_ordered_id()
+    Fact.objects.create(
+        payment=recorded.payment,
+        event_id=decision_id,
+        event_key=f"staff:{decision_id}",
+        reading=kind,
+        kind=kind,
+        occurred_at=recorded.now,
+        received_at=recorded.now,
+    )
+    return _folded_again(recorded)
+
+
+def retract(source: Source, *, but_not: list[Name]) -> bool:
     """The event, read again, no longer speaks of the payments it spoke of before, except of the
-    one named. Tells whether one of them was applied: a person must look at that."""
+    one so named. Tells whether one of them was applied: a person must look at that."""
     spoken_of = Fact.objects.filter(event_id=source.event_id).values("payment_id")
-    payments = Payment.objects.filter(pk__in=spoken_of).exclude(external_payment_id=but_not or "")
+    payments = Payment.objects.filter(pk__in=spoken_of)
     was_applied = False
     for payment in payments.order_by("pk").select_for_update():
+        names = {Name(alias.system, alias.external_id) for alias in payment.aliases.all()}
+        if names & set(but_not) or _own_name(payment) in but_not:
+            continue
         was_applied |= payment.subscription_applied_at is not None
         newest = payment.facts.filter(event_id=source.event_id).order_by("-pk").first()
         if newest is None or newest.kind == FactKind.RETRACTED:
@@ -89,7 +119,40 @@ def retract(source: Source, *, but_not: str | None = None) -> bool:
         folded = fold(payment.facts.all())
         changed = {name: getattr(folded, name) for name in FOLDED_FIELDS}
         Payment.objects.filter(pk=payment.pk).update(**changed, updated_at=Now())
+        save_refunds(payment, folded)
     return was_applied
+
+
+def save_refunds(payment: Payment, folded: Folded) -> None:
+    rows = [
+        Refund(
+            payment=payment,
+            external_refund_id=told.refund_id,
+            amount=told.amount,
+            currency=told.currency,
+            status=RefundStatus.FAILED if told.failed else RefundStatus.SUCCEEDED,
+        )
+        for told in folded.refunds
+    ]
+    gone = payment.refunds.exclude(external_refund_id__in=[row.external_refund_id for row in rows])
+    gone.delete()
+    Refund.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["payment", "external_refund_id"],
+        update_fields=["amount", "currency", "status"],
+    )
+
+
+def _own_name(payment: Payment) -> Name:
+    return Name(payment.provider, payment.external_payment_id)
+
+
+def _folded_again(recorded: Recorded) -> Recorded:
+    folded = fold(recorded.payment.facts.all())
+    for name in FOLDED_FIELDS:
+        setattr(recorded.payment, name, getattr(folded, name))
+    return replace(recorded, folded=folded)
 
 
 def _to_row(fact: PaymentFact, source: Source) -> Fact:
@@ -103,6 +166,7 @@ def _to_row(fact: PaymentFact, source: Source) -> Fact:
         currency=fact.currency,
         email=fact.email,
         plan_code=fact.plan_code,
+        merchant_uid=fact.merchant_uid,
         paid_at=fact.paid_at,
         occurred_at=fact.occurred_at,
         received_at=source.received_at,
@@ -113,42 +177,27 @@ def _to_row(fact: PaymentFact, source: Source) -> Fact:
 
 
 def _find_or_create_locked(
-    fact: PaymentFact, row: Fact, alone: Folded, source: Source
+    fact: PaymentFact, row: Fact, alone: Folded, source: Source, *, may_create: bool
 ) -> tuple[Payment, bool, datetime, str]:
-    """One round trip. The update on conflict is there for the payment's lock. An event that is read
-    as it was read last adds nothing; its lock, which the caller holds, keeps that true."""
-    folded_columns = ", ".join(FOLDED_FIELDS)
-    folded_values = ", ".join(f"%(folded_{name})s" for name in FOLDED_FIELDS)
-    fact_columns = ", ".join(_FACT_FIELDS)
-    fact_values = ", ".join(
-        "payment.id" if name == "payment_id" else f"%({name})s" for name in _FACT_FIELDS
-    )
-    payment_columns = ", ".join(f"payment.{name}" for name in _PAYMENT_FIELDS)
-    # The names are the models' own; every value is a parameter.
-    sql = f"""
-        WITH payment AS (
-            INSERT INTO billing_payment (id, provider, external_payment_id, {folded_columns})
-            VALUES (%(payment)s, %(provider)s, %(external_payment_id)s, {folded_values})
-            ON CONFLICT (provider, external_payment_id) DO UPDATE SET updated_at = now()
-            RETURNING *, xmax = 0 AS is_new
-        ), fact AS (
-            INSERT INTO billing_fact ({fact_columns})
-            SELECT {fact_values} FROM payment
-            WHERE %(reading)s IS DISTINCT FROM (
-                SELECT reading FROM billing_fact
-                WHERE event_id = %(event_id)s ORDER BY id DESC LIMIT 1
-            )
-        )
-        SELECT {payment_columns}, is_new, now(), pg_current_xact_id()::text FROM payment
-    """  # noqa: S608
+    """One round trip; it is in recording_sql.py."""
+    names = names_of(source.provider, fact)
     params = {
         "payment": time_ordered_id(),
         "provider": source.provider,
         "external_payment_id": fact.external_payment_id,
+        "systems": [name.system for name in names],
+        "external_ids": [name.external_id for name in names],
+        "may_create": may_create,
         **{f"folded_{name}": getattr(alone, name) for name in FOLDED_FIELDS},
-        **{name: getattr(row, name) for name in _FACT_FIELDS if name != "payment_id"},
+        **{name: getattr(row, name) for name in FACT_FIELDS if name != "payment_id"},
     }
     with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        *values, is_new, now, txid = cursor.fetchone()
-    return Payment.from_db(connection.alias, _PAYMENT_FIELDS, values), is_new, now, txid
+        cursor.execute(FIND_OR_CREATE, params)
+        *values, is_new, known, all_ours, now, txid = cursor.fetchone()
+    if known > 1:
+        raise JoinsPayments
+    if values[0] is None:
+        raise PaymentUnknown
+    if not all_ours:
+        raise NameTakenMeanwhile
+    return Payment.from_db(connection.alias, PAYMENT_FIELDS, values), is_new, now, txid

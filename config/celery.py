@@ -25,6 +25,8 @@ def schedule(sender: Celery, **_kwargs: object) -> None:
         "link-waiting-payments": every(300, "webhooks.link_waiting"),
         "expire-subscriptions": every(60, "webhooks.expire_subscriptions"),
         "prune-forged-events": every(600, "webhooks.prune_forged"),
+        "clean-processed-messages": every(3600, "billing.clean_processed_messages"),
+        "clean-idempotent-answers": every(3600, "webhooks.clean_idempotent_answers"),
     }
 
 

@@ -118,6 +118,7 @@ def _run(port: int, server_urls: dict[str, str]) -> NoReturn:
         {
             "web": [PYTHON, "-m", "config.serve"],
             "worker": [*celery, "worker", "--concurrency=2", "--without-mingle"],
+            "outbox": [PYTHON, "manage.py", "dispatch_outbox"],
             "beat": [*celery, "beat", f"--schedule={_emptied(DATA_DIR / 'beat') / 'schedule'}"],
         },
         environment=environment,

@@ -7,6 +7,7 @@ from typing import Any
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from billing.outbox.target_settings import read_options, read_targets
 from config import env as environment
 from config import logging as log_config
 
@@ -53,6 +54,33 @@ ACCEPT_TEST_PAYMENTS = env.flag("ACCEPT_TEST_PAYMENTS")
 if ACCEPT_TEST_PAYMENTS and not DEBUG:
     raise ImproperlyConfigured("ACCEPT_TEST_PAYMENTS gives away real goods: only with DEBUG=1.")
 LINK_VERIFIED_EMAILS_ONLY = env.flag("LINK_VERIFIED_EMAILS_ONLY")
+# Providers whose payments this system starts itself: a callback about one that it does not know
+# waits for its number instead of making a payment.
+INITIATED_PROVIDERS = env.words("INITIATED_PROVIDERS")
+# Where `archive_events` puts what old events brought, and where it is read from again.
+ARCHIVE_DIR = Path(env.text("ARCHIVE_DIR") or DATA_DIR / "archive")
+
+# --- Telling others (the outbox), and being told ----------------------------------------------
+OUTBOX_TARGETS = read_targets(env.text, debug=DEBUG)
+# The safety behind the wake-ups: dispatchers look this often anyway.
+OUTBOX_SWEEP_EVERY_S = env.number("OUTBOX_SWEEP_EVERY_S", 1)
+OUTBOX_MAX_ATTEMPTS = env.number("OUTBOX_MAX_ATTEMPTS", 10)
+# 1, 2, 4, 8 s … between the attempts of a message, up to the cap.
+OUTBOX_RETRY_FIRST_S = env.number("OUTBOX_RETRY_FIRST_S", 1)
+OUTBOX_RETRY_CAP_S = env.number("OUTBOX_RETRY_CAP_S", 300)
+# After so many failures in a row a target is left alone, for 5, 10, 20 s … up to the cap.
+OUTBOX_BREAKER_AFTER = env.number("OUTBOX_BREAKER_AFTER", 5)
+OUTBOX_BREAKER_FIRST_S = env.number("OUTBOX_BREAKER_FIRST_S", 5)
+OUTBOX_BREAKER_CAP_S = env.number("OUTBOX_BREAKER_CAP_S", 60)
+# Where `consume_payments` reads PaymentInitiated from.
+CONSUME_GROUP = env.text("CONSUME_GROUP", "tollgate")
+CONSUME_REDIS_URL = env.text("CONSUME_REDIS_URL") or env.text("REDIS_URL")
+CONSUME_STREAM = env.text("CONSUME_STREAM", "payments.initiated")
+# A message that a consumer took and did not finish for so long is anybody's.
+CONSUME_CLAIM_AFTER_S = env.number("CONSUME_CLAIM_AFTER_S", 60)
+CONSUME_SERVERS = env.text("CONSUME_SERVERS")
+CONSUME_TOPIC = env.text("CONSUME_TOPIC", "payments.initiated")
+CONSUME_OPTIONS = read_options("CONSUME_OPTIONS", env.text("CONSUME_OPTIONS"))
 
 # --- Database -------------------------------------------------------------------------------
 DATABASE_URL = env.text("DATABASE_URL")
@@ -168,8 +196,9 @@ TRUSTED_PROXIES = env.words("TRUSTED_PROXIES")
 if TRUSTED_PROXIES:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = not DEBUG
-# Providers must never meet a redirect, and the container's health check speaks plain HTTP.
-SECURE_REDIRECT_EXEMPT = [r"^webhooks/", r"^metrics$"]
+# Providers must never meet a redirect, and the container's health check speaks plain HTTP. The API
+# refuses plain HTTP itself: a redirect would turn a POST into a GET.
+SECURE_REDIRECT_EXEMPT = [r"^webhooks/", r"^api/", r"^metrics$"]
 SECURE_HSTS_SECONDS = 0 if DEBUG else 31_536_000
 SECURE_HSTS_INCLUDE_SUBDOMAINS = not DEBUG
 SECURE_HSTS_PRELOAD = not DEBUG

@@ -14,6 +14,7 @@ urlpatterns = [
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("webhooks/", include("webhooks.urls")),
+    path("api/", include("webhooks.api.urls")),
 ]
 if settings.METRICS_ON_WEB:
     urlpatterns.append(path("metrics", metrics_view))

@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
@@ -5,7 +7,14 @@ from django.db import connection
 from subscriptions.models import SubscriptionStatus
 
 
-def expire(*, limit: int) -> list[UUID]:
+@dataclass(frozen=True)
+class Expired:
+    subscription_id: UUID
+    user_id: UUID
+    ended_at: datetime
+
+
+def expire(*, limit: int) -> list[Expired]:
     """Make subscriptions whose time is over INACTIVE, `limit` at most; return which.
 
     The condition is read again under each row's lock, so that a payment which extends one at
@@ -22,7 +31,7 @@ def expire(*, limit: int) -> list[UUID]:
             UPDATE subscriptions_subscription AS subscription
             SET status = %(inactive)s, updated_at = now()
             FROM over WHERE subscription.id = over.id
-            RETURNING subscription.id
+            RETURNING subscription.id, user_id, current_period_end
             """,
             {
                 "active": SubscriptionStatus.ACTIVE,
@@ -31,4 +40,4 @@ def expire(*, limit: int) -> list[UUID]:
                 "limit": limit,
             },
         )
-        return [row[0] for row in cursor.fetchall()]
+        return [Expired(*row) for row in cursor.fetchall()]

@@ -3,6 +3,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Case, F, Value, When
 
 from subscriptions.ids import time_ordered_id
 from subscriptions.models import Plan, Subscription, SubscriptionStatus
@@ -29,6 +30,28 @@ def extend(*, user_id: UUID, plan: Plan, now: datetime) -> Extension:
         status=SubscriptionStatus.ACTIVE, current_period_end=ends_at, updated_at=now
     )
     return Extension(subscription_id, end_before, starts_at, ends_at)
+
+
+def lock_end(subscription_id: UUID) -> datetime:
+    """The subscription's end, under its lock."""
+    rows = Subscription.objects.filter(pk=subscription_id).select_for_update(no_key=True)
+    return rows.values_list("current_period_end", flat=True).get()
+
+
+def move_end(subscription_id: UUID, *, to: datetime, now: datetime) -> None:
+    """Under its lock. With time left, an inactive subscription is active again, and a canceled one
+    stays canceled; with none left it is inactive."""
+    left = to > now
+    Subscription.objects.filter(pk=subscription_id).update(
+        current_period_end=to,
+        status=Case(
+            When(status=SubscriptionStatus.INACTIVE, then=Value(SubscriptionStatus.ACTIVE)),
+            default=F("status"),
+        )
+        if left
+        else Value(SubscriptionStatus.INACTIVE),
+        updated_at=now,
+    )
 
 
 def _find_or_create_locked(user_id: UUID) -> tuple[UUID, datetime]:

@@ -13,6 +13,7 @@ from django.db import DataError, connection
 from billing.codes import ErrorCode
 from billing.facts import NotAPayment, PaymentFact
 from subscriptions.ids import time_ordered_id
+from webhooks.audit import BY_INTAKE, Action
 from webhooks.models import EventStatus, ReviewState, WebhookEvent
 from webhooks.providers.base import Delivery, Malformed, Proof, Provider
 from webhooks.transactions import LIMITS, limits
@@ -90,11 +91,11 @@ def store(
         "key_id": proof.key_id,
     }
     try:
-        event, is_new = _insert_or_find(values)
+        event, became = _insert_or_find(values)
     except DataError:
         # What PostgreSQL cannot show as JSON must not keep the bytes out.
-        event, is_new = _insert_or_find(values | {"payload": None})
-    if not is_new and _says_something_else(event, values):
+        event, became = _insert_or_find(values | {"payload": None})
+    if became == Action.CONFLICT_DETECTED:
         return _store_conflict(event, values)
     return Stored(event, same_bytes=event.payload_hash == values["payload_hash"])
 
@@ -103,7 +104,8 @@ def payload_hash(provider: Provider, body: bytes) -> str:
     return hashlib.sha256(provider.slug.encode() + body).hexdigest()
 
 
-def _insert_or_find(values: dict[str, Any]) -> tuple[WebhookEvent, bool]:
+def _insert_or_find(values: dict[str, Any]) -> tuple[WebhookEvent, str]:
+    """The event, and whether it was inserted, is known, or is in conflict with what is known."""
     key = "external_event_id" if values["external_event_id"] is not None else "payload_hash"
     null = "IS NOT NULL" if key == "external_event_id" else "IS NULL"
     # The condition is that of the unique constraints in models.py.
@@ -112,10 +114,10 @@ def _insert_or_find(values: dict[str, Any]) -> tuple[WebhookEvent, bool]:
         WHERE external_event_id {null}
             AND (signature_valid OR signature_valid IS NULL) AND conflict_of_id IS NULL
         DO UPDATE SET deliveries = known.deliveries + 1
-        RETURNING {", ".join(_RETURNED)}, xmax = 0
+        RETURNING {", ".join(_RETURNED)}, xmax = 0 AS is_new
     """
-    *row, is_new = insert(on_conflict, values)
-    return WebhookEvent.from_db(connection.alias, _RETURNED, row), is_new
+    *row, became = _execute(_with_audit(_insert_sql(on_conflict)), values | _audit_values(values))
+    return WebhookEvent.from_db(connection.alias, _RETURNED, row), became
 
 
 def _store_conflict(first: WebhookEvent, values: dict[str, Any]) -> Stored:
@@ -136,15 +138,6 @@ def _store_conflict(first: WebhookEvent, values: dict[str, Any]) -> Stored:
     row = insert(on_conflict, conflict)
     event = WebhookEvent.from_db(connection.alias, _RETURNED, row)
     return Stored(event, same_bytes=True, is_conflict=True)
-
-
-def _says_something_else(event: WebhookEvent, values: dict[str, Any]) -> bool:
-    """Cosmetic differences are a resend; other money, or none before and some now, are not."""
-    before, now = event.fingerprint, values["fingerprint"]
-    if before == now or event.payload_hash == values["payload_hash"]:
-        return False
-    same_recipe = str(before).partition(":")[0] == str(now).partition(":")[0]
-    return same_recipe or before is None or now is None
 
 
 def event_values(
@@ -184,10 +177,15 @@ def event_values(
 
 
 def insert(on_conflict: str, values: dict[str, Any]) -> Any:
+    """Without audit: for what is only a sample, or is audited already."""
+    return _execute(_insert_sql(on_conflict), values)
+
+
+def _execute(sql: str, values: dict[str, Any]) -> Any:
     """The limits and the insert travel together and are one transaction, committed when this
     returns: BEGIN and COMMIT would cost two more round trips for one insert."""
     with connection.cursor() as cursor:
-        cursor.execute(_insert_sql(on_conflict), values)
+        cursor.execute(f"{LIMITS}; {sql}", values)
         cursor.nextset()  # The limits' own result came first.
         return cursor.fetchone()
 
@@ -198,11 +196,54 @@ def _insert_sql(on_conflict: str) -> str:
     due = "now() + make_interval(secs => %(next_attempt_in_s)s)"
     # Names and clauses are this module's own; every value is a parameter.
     return f"""
-        {LIMITS};
         INSERT INTO webhooks_webhookevent AS known ({columns}, next_attempt_at)
         VALUES ({values}, {due})
         {on_conflict}
     """  # noqa: S608
+
+
+def _with_audit(insert_sql: str) -> str:
+    """What the delivery became, and the audit rows that say so.
+
+    Cosmetic differences are a resend; other money, or none before and some now, are a conflict.
+    Fingerprints of different recipes cannot be compared.
+    """
+    return f"""
+        WITH stored AS ({insert_sql}), judged AS (
+            SELECT *, CASE
+                WHEN is_new THEN %(inserted)s
+                WHEN payload_hash = %(payload_hash)s
+                    OR fingerprint IS NOT DISTINCT FROM %(fingerprint)s
+                    OR split_part(fingerprint, ':', 1) <> split_part(%(fingerprint)s, ':', 1)
+                THEN %(deduped)s ELSE %(conflict)s
+            END AS became FROM stored
+        ), audited AS (
+            INSERT INTO webhooks_auditentry (id, action, actor, reason, event_id, details)
+            SELECT entry.id, entry.action, %(actor)s, '', judged.id, '{{}}'
+            FROM judged CROSS JOIN LATERAL (VALUES
+                (%(audit_id_1)s::uuid, %(received)s),
+                (%(audit_id_2)s::uuid, judged.became),
+                (%(audit_id_3)s::uuid, CASE WHEN is_new THEN %(started)s END)
+            ) AS entry (id, action)
+            WHERE entry.action IS NOT NULL
+        )
+        SELECT {", ".join(_RETURNED)}, became FROM judged
+    """  # noqa: S608
+
+
+def _audit_values(values: dict[str, Any]) -> dict[str, Any]:
+    begins = values["status"] == EventStatus.VALIDATED
+    return {
+        "actor": BY_INTAKE.actor.name,
+        "received": Action.EVENT_RECEIVED,
+        "inserted": Action.EVENT_INSERTED,
+        "deduped": Action.EVENT_DEDUPED,
+        "conflict": Action.CONFLICT_DETECTED,
+        "started": Action.PROCESSING_ATTEMPT_STARTED if begins else None,
+        "audit_id_1": time_ordered_id(),
+        "audit_id_2": time_ordered_id(),
+        "audit_id_3": time_ordered_id(),
+    }
 
 
 def _kept_headers(provider: Provider, delivery: Delivery) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from billing.codes import WAITING, ErrorCode
@@ -9,19 +10,23 @@ from billing.facts import FactKind, NotAPayment, PaymentFact
 from billing.fold import same_sum, status_after
 from billing.models import PaymentStatus
 from billing.policies import Objection
-from billing.recording import Recorded
+from billing.purchases.base import Act
+from billing.recording import JoinsPayments, PaymentUnknown, Recorded
 from billing.settling import Settlement
-from webhooks.models import EventStatus, ReviewState
+from webhooks.models import EventStatus, ReviewState, WebhookEvent
 from webhooks.providers.base import Malformed
 
-# Of a payment that was applied. Taking back is not automatic yet, so a person must hear of it.
-_TAKES_SOMETHING_BACK = {
-    FactKind.REFUNDED: (ErrorCode.REVOKE_DUE, "refunded after it was applied"),
-    FactKind.CANCELED: (ErrorCode.REVOKE_DUE, "canceled after it was applied"),
+# Of a payment whose grant is live: a person must choose.
+_FOR_A_PERSON = {
     FactKind.PARTIALLY_REFUNDED: (ErrorCode.PARTIAL_REFUND, "partly refunded"),
+    # A "refunded" whose own total is less than what was paid.
+    FactKind.REFUNDED: (ErrorCode.PARTIAL_REFUND, "partly refunded"),
     FactKind.DISPUTED: (ErrorCode.DISPUTED, "the customer disputes the payment"),
 }
-
+_REINSTATE = (
+    ErrorCode.REINSTATE_DUE,
+    "what took the money back did not stand: reinstate what was given?",
+)
 
 OTHER_AMOUNT = "another event of this payment told another amount"
 OTHER_PURCHASE = "another event of this payment named another buyer or plan"
@@ -39,19 +44,70 @@ class Verdict:
         return ReviewState.OPEN if self.needs_review else None
 
 
-def judge(
-    said: PaymentFact, recorded: Recorded, settlement: Settlement, *, overruled: bool
-) -> Verdict:
-    if said.kind is not FactKind.PAID and not settlement.extension:
-        return _judge_non_success(said, recorded, settlement)
-    if recorded.payment.status != PaymentStatus.SUCCEEDED:
+def judge(said: PaymentFact, settlement: Settlement, *, overruled: bool) -> Verdict:
+    recorded, effect = settlement.recorded, settlement.effect
+    if effect and effect.act is not Act.GAVE:
+        return _judge_effect(recorded)
+    if said.kind is not FactKind.PAID and not effect:
+        return _judge_non_success(said, settlement)
+    return _judge_success(said, settlement, overruled=overruled)
+
+
+def _judge_success(said: PaymentFact, settlement: Settlement, *, overruled: bool) -> Verdict:
+    recorded = settlement.recorded
+    if recorded.folded.reinstatable:
+        return _for_a_person(*_REINSTATE)
+    if not recorded.folded.gives:
         return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER, "the money has gone back")
     if settlement.objection:
         return _judge_objection(settlement.objection)
-    if settlement.extension:
+    if settlement.effect:
         return _judge_given(recorded, overruled=overruled)
     contradiction = None if overruled else _contradiction(said, recorded)
     return contradiction or _processed(recorded)
+
+
+def settled_along(settlement: Settlement) -> Callable[[WebhookEvent], bool]:
+    """Which of the payment's other events are done with, now that this happened."""
+    effect, folded = settlement.effect, settlement.recorded.folded
+    act = effect.act if effect else None
+    moot = set()
+    if act in (Act.TOOK_BACK, Act.SHORTENED):
+        moot.add(ErrorCode.PARTIAL_REFUND)
+    if act is Act.TOOK_BACK:
+        moot |= {ErrorCode.REVOKE_DUE, ErrorCode.WALLET_SHORT}
+    if act is Act.TOOK_BACK or not folded.disputed:
+        moot.add(ErrorCode.DISPUTED)
+    if act is Act.REINSTATED or not folded.reinstatable:
+        moot.add(ErrorCode.REINSTATE_DUE)
+    given = act in (Act.GAVE, Act.REINSTATED)
+
+    def settled(event: WebhookEvent) -> bool:
+        waited = event.status != EventStatus.PROCESSED and event.error_code in _WAIT_FOR_A_GRANT
+        return event.error_code in moot or (given and waited)
+
+    return settled
+
+
+# Events that are done with once the payment is applied.
+_WAIT_FOR_A_GRANT = WAITING | {
+    ErrorCode.AMOUNT_MISMATCH,
+    ErrorCode.PLAN_UNKNOWN,
+    ErrorCode.PERIOD_OVERFLOW,
+    ErrorCode.PAYMENT_DISMISSED,
+    ErrorCode.ORDER_ALREADY_PAID,
+    ErrorCode.ORDER_CLOSED,
+    ErrorCode.LATE_SUCCESS,
+    ErrorCode.WALLET_SHORT,
+}
+
+
+def judge_unrecorded(error: PaymentUnknown | JoinsPayments) -> Verdict:
+    if isinstance(error, PaymentUnknown):
+        message = "no payment that was started here goes by this number yet"
+        return Verdict(EventStatus.FAILED_RETRYABLE, ErrorCode.PAYMENT_UNKNOWN, message)
+    message = "the names it gives to one payment belong to several"
+    return for_review(ErrorCode.PAYMENTS_JOINED, message)
 
 
 def judge_non_payment(said: NotAPayment) -> Verdict:
@@ -82,6 +138,11 @@ def _judge_objection(objection: Objection) -> Verdict:
     return for_review(objection.code, objection.message)
 
 
+def _judge_effect(recorded: Recorded) -> Verdict:
+    """Something was taken back, or given again, just now."""
+    return _for_a_person(*_REINSTATE) if recorded.folded.reinstatable else _processed(recorded)
+
+
 def _judge_given(recorded: Recorded, *, overruled: bool) -> Verdict:
     """It was applied just now. What stands against it may have come before it, and must be heard
     all the same."""
@@ -89,13 +150,17 @@ def _judge_given(recorded: Recorded, *, overruled: bool) -> Verdict:
     doubts = [
         (folded.amounts_disagree and not overruled, ErrorCode.AMOUNT_MISMATCH, OTHER_AMOUNT),
         (folded.purchases_disagree and not overruled, ErrorCode.FACTS_DISAGREE, OTHER_PURCHASE),
-        (folded.disputed, *_TAKES_SOMETHING_BACK[FactKind.DISPUTED]),
-        (folded.amount_refunded > 0, *_TAKES_SOMETHING_BACK[FactKind.PARTIALLY_REFUNDED]),
+        (folded.disputed, *_FOR_A_PERSON[FactKind.DISPUTED]),
+        (folded.amount_refunded > 0, *_FOR_A_PERSON[FactKind.PARTIALLY_REFUNDED]),
     ]
     for doubtful, code, message in doubts:
         if doubtful:
-            return Verdict(EventStatus.PROCESSED, code, message, needs_review=True)
+            return _for_a_person(code, message)
     return _processed(recorded)
+
+
+def _for_a_person(code: ErrorCode, message: str) -> Verdict:
+    return Verdict(EventStatus.PROCESSED, code, message, needs_review=True)
 
 
 def _processed(recorded: Recorded) -> Verdict:
@@ -111,37 +176,67 @@ def _contradiction(said: PaymentFact, recorded: Recorded) -> Verdict | None:
     now = (payment.amount, payment.currency)
     before = (stored["amount"], stored["currency"])
     differs = said.amount is not None and not same_sum((said.amount, said.currency), now)
-    changed_later = before != now and not same_sum(before, now)  # type: ignore[arg-type]
+    changed_later = before != now and not same_sum(before, now)
     if differs or changed_later:
         return for_review(ErrorCode.AMOUNT_MISMATCH, OTHER_AMOUNT)
-    purchase = (payment.email, payment.plan_code)
+    purchase = (payment.email, payment.plan_code, payment.merchant_uid)
+    before_that = (stored["email"], stored["plan_code"], stored["merchant_uid"])
     if recorded.folded.purchases_disagree and (
-        purchase != (stored["email"], stored["plan_code"]) or _names_another(said, purchase)
+        purchase != before_that or _names_another(said, purchase)
     ):
         return for_review(ErrorCode.FACTS_DISAGREE, OTHER_PURCHASE)
     return None
 
 
-def _names_another(said: PaymentFact, purchase: tuple[str | None, str | None]) -> bool:
-    email, plan_code = purchase
-    other_email = said.email and email and said.email.lower() != email.lower()
-    return bool(other_email or (said.plan_code and said.plan_code != plan_code))
+def _names_another(said: PaymentFact, purchase: tuple[str | None, str | None, str | None]) -> bool:
+    email, plan_code, merchant_uid = purchase
+    return bool(
+        (said.email and email and said.email.lower() != email.lower())
+        or (said.plan_code and said.plan_code != plan_code)
+        or (said.merchant_uid and said.merchant_uid != merchant_uid)
+    )
 
 
-def _judge_non_success(said: PaymentFact, recorded: Recorded, settlement: Settlement) -> Verdict:
-    payment = recorded.payment
-    if settlement.objection and recorded.status_before != PaymentStatus.SUCCEEDED:
-        # Read again, it no longer stands against the success, and nobody else waits for that.
+def _judge_non_success(said: PaymentFact, settlement: Settlement) -> Verdict:
+    recorded = settlement.recorded
+    payment, folded = recorded.payment, recorded.folded
+    if settlement.objection and (
+        recorded.status_before != PaymentStatus.SUCCEEDED or payment.subscription_applied_at
+    ):
+        # Taking back was refused; or, read again, it no longer stands against the success, and
+        # nobody else waits for that.
         return _judge_objection(settlement.objection)
-    if said.kind is FactKind.CANCELED and recorded.folded.cancel_unconfirmed:
+    if folded.reinstatable and said.kind in _MAY_REINSTATE:
+        return _for_a_person(*_REINSTATE)
+    if said.kind is FactKind.CANCELED and folded.cancel_unconfirmed:
         return _unconfirmed_cancel(EventStatus.FAILED_FINAL)
+    if payment.subscription_applied_at and _asks_for_a_person(said, recorded):
+        return _for_a_person(*_FOR_A_PERSON.get(said.kind, _REINSTATE))
     wanted = status_after(said.kind)
     if wanted is not None and wanted != payment.status:
         return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER)
-    if payment.subscription_applied_at and said.kind in _TAKES_SOMETHING_BACK:
-        code, message = _TAKES_SOMETHING_BACK[said.kind]
-        return Verdict(EventStatus.PROCESSED, code, message, needs_review=True)
     return Verdict(EventStatus.IGNORED, ErrorCode.NON_SUCCESS_STATUS)
+
+
+_MAY_REINSTATE = (
+    FactKind.REFUNDED,
+    FactKind.PARTIALLY_REFUNDED,
+    FactKind.REFUND_FAILED,
+    FactKind.DISPUTE_LOST,
+    FactKind.DISPUTE_WON,
+)
+
+
+def _asks_for_a_person(said: PaymentFact, recorded: Recorded) -> bool:
+    """What was given stands, but not all of its money does."""
+    if said.kind is FactKind.DISPUTED:
+        return recorded.folded.disputed
+    if said.kind is FactKind.REFUND_FAILED:
+        return recorded.payment.amount_refunded < recorded.refunded_before
+    if said.kind not in (FactKind.PARTIALLY_REFUNDED, FactKind.REFUNDED):
+        return False
+    tells_how_much = said.amount_refunded is not None or said.refund_id is not None
+    return not tells_how_much or recorded.payment.amount_refunded > recorded.refunded_before
 
 
 def _unconfirmed_cancel(status: EventStatus) -> Verdict:

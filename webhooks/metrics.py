@@ -97,12 +97,15 @@ class _InProcess(Collector):
 
 class _Backlogs(Collector):
     def collect(self) -> Iterable[Metric]:
+        from django.db import Error as DatabaseError
+
         from webhooks.backlog import Unavailable, read_backlog
+        from webhooks.outbox_backlog import outbox_gauges
 
         up = GaugeMetricFamily("tollgate_database_up", "Whether the backlogs could be read")
         try:
-            backlog = read_backlog()
-        except Unavailable:
+            backlog, outbox = read_backlog(), list(outbox_gauges())
+        except (Unavailable, DatabaseError):
             up.add_metric([], 0)
             return [up]
         up.add_metric([], 1)
@@ -111,7 +114,7 @@ class _Backlogs(Collector):
         )
         for status, number in backlog.events.items():
             events.add_metric([status], number)
-        return [up, events, *(_gauge(*row) for row in backlog.gauges())]
+        return [up, events, *(_gauge(*row) for row in backlog.gauges()), *outbox]
 
 
 def _gauge(name: str, documentation: str, value: float) -> GaugeMetricFamily:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from billing.codes import WAITING, ErrorCode
 from billing.facts import NotAPayment, PaymentFact
-from billing.recording import Recorded
+from billing.purchases.base import Act
 from billing.settling import Settlement
 from webhooks.models import EventStatus, WebhookEvent
 from webhooks.providers.base import Result
@@ -21,6 +21,7 @@ class Change:
     payment_id: UUID | None = None
     user_id: UUID | None = None
     email: str | None = None
+    merchant_uid: str | None = None
     payment_status_before: str | None = None
     payment_status_after: str | None = None
     subscription_id: UUID | None = None
@@ -31,9 +32,12 @@ class Change:
     linked_now: bool = False
     db_txid: str | None = None
 
+    act: Act | None = None
+    released: bool = False
+
     @property
     def applied_now(self) -> bool:
-        return self.subscription_applied_before is None and bool(self.subscription_applied_after)
+        return self.act in (Act.GAVE, Act.REINSTATED)
 
 
 @dataclass(frozen=True)
@@ -56,22 +60,25 @@ class Outcome:
         return age / timedelta(milliseconds=1)
 
 
-def change_of(recorded: Recorded, settlement: Settlement) -> Change:
-    payment, extension = recorded.payment, settlement.extension
-    applied_at = payment.subscription_applied_at
+def change_of(settlement: Settlement) -> Change:
+    recorded, effect = settlement.recorded, settlement.effect
+    payment = recorded.payment
     return Change(
         payment_id=payment.pk,
         user_id=payment.user_id,
         email=payment.email,
+        merchant_uid=payment.merchant_uid,
         payment_status_before=recorded.status_before,
         payment_status_after=payment.status,
         subscription_id=payment.subscription_id,
-        subscription_end_before=extension.end_before if extension else None,
-        subscription_end_after=extension.ends_at if extension else None,
-        subscription_applied_before=None if extension else applied_at,
-        subscription_applied_after=applied_at,
+        subscription_end_before=effect.end_before if effect else None,
+        subscription_end_after=effect.end_after if effect else None,
+        subscription_applied_before=recorded.stored["subscription_applied_at"],
+        subscription_applied_after=payment.subscription_applied_at,
         linked_now=settlement.linked_now,
         db_txid=recorded.txid,
+        act=effect.act if effect else None,
+        released=settlement.released,
     )
 
 

@@ -10,33 +10,38 @@ from dataclasses import replace
 
 from django.conf import settings
 from django.db.models import F, Q
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from billing.codes import WAITING, ErrorCode
-from billing.facts import NotAPayment, PaymentFact
-from billing.linking import find_user
-from billing.recording import Source, record, retract
+from billing.facts import Name, NotAPayment, PaymentFact
+from billing.linking import find_user, order_exists
+from billing.outbox.messages import write
+from billing.recording import (
+    JoinsPayments,
+    NameTakenMeanwhile,
+    PaymentUnknown,
+    Source,
+    names_of,
+    record,
+    retract,
+)
 from billing.settling import settle
-from webhooks import judging
+from billing.telling import messages_of
+from webhooks import archive, judging
 from webhooks.audit import BY_INTAKE, Request
 from webhooks.finishing import finish, record_failure, write_audit
 from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
-from webhooks.outcomes import Change, Outcome, change_of, standing
+from webhooks.outcomes import Change, Outcome, standing
 from webhooks.providers import provider_of
 from webhooks.providers.base import Delivery, Malformed
 from webhooks.transactions import short_transaction
 
-# Events of a payment that are done with once the payment is applied.
-_SETTLED_BY_A_GRANT = WAITING | {
-    ErrorCode.AMOUNT_MISMATCH,
-    ErrorCode.PLAN_UNKNOWN,
-    ErrorCode.PERIOD_OVERFLOW,
-    ErrorCode.PAYMENT_DISMISSED,
-}
-
-_WAITS_FOR_A_GRANT = Q(error_code__in=_SETTLED_BY_A_GRANT) & (
-    Q(status=EventStatus.FAILED_RETRYABLE) | Q(review=ReviewState.OPEN)
-)
+# Of two events that name one charge differently for the first time one must look again; with more
+# of them at once each look still settles one.
+_LOOKS = 5
+# Events of a payment that its being applied, or what a person decides, may settle.
+_OPEN = Q(status=EventStatus.FAILED_RETRYABLE) | Q(review=ReviewState.OPEN)
 # That a person looked at a cancel and left it says nothing against the payment.
 _SAYS_NO = Q(review=ReviewState.DISMISSED, status=EventStatus.FAILED_FINAL) & ~Q(
     error_code=ErrorCode.CANCEL_UNCONFIRMED
@@ -51,26 +56,36 @@ def process(
 ) -> Outcome:
     """`said` spares the caller who has just parsed the event a second parsing."""
     outcome = _attempt(event, said, request)
-    if outcome.code == ErrorCode.USER_MISSING and find_user(outcome.change.email):
-        # The user was created while we parked: neither saw the other's uncommitted row. Now that
-        # the parking is committed, one of the two must.
+    if outcome.code in WAITING and _is_there_now(outcome.change):
+        # It appeared while we parked: neither saw the other's uncommitted row. Now that the parking
+        # is committed, one of the two must.
         outcome = _attempt(event, said, replace(request, action=None))
     return outcome
 
 
+def _is_there_now(change: Change) -> bool:
+    return bool(find_user(change.email)) or order_exists(change.merchant_uid)
+
+
 def _attempt(
-    event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: Request
+    event: WebhookEvent,
+    said: PaymentFact | NotAPayment | None,
+    request: Request,
+    looks: int = _LOOKS,
 ) -> Outcome:
     try:
         with short_transaction():
             return _walk(event, said, request)
     except Exception as error:  # noqa: BLE001
+        if isinstance(error, NameTakenMeanwhile) and looks > 1:
+            return _attempt(event, said, request, looks - 1)
         # The effects are rolled back; that it failed is recorded outside of them.
-        return record_failure(event, error)
+        return record_failure(event, request, error)
 
 
 def _walk(event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: Request) -> Outcome:
-    event, siblings = _lock(event)
+    names = _names(event, said)
+    event, siblings = _lock(event, names)
     if not _may_run(event, request):
         write_audit(event, request, Change())
         return standing(event)
@@ -79,11 +94,11 @@ def _walk(event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: 
             said = _read_again(event)
         except Malformed as error:
             return finish(event, request, judging.judge_malformed(error))
-        if said.external_payment_id != event.external_payment_id:
+        event.external_payment_id = said.external_payment_id
+        if (names_now := _names(event, said)) != names:
             # It could not be read when it came, or was read as another payment's.
-            event.external_payment_id = said.external_payment_id
-            siblings = _lock(event)[1]
-        if retract(_source(event), but_not=said.external_payment_id if _counts(said) else None):
+            names, siblings = names_now, _lock(event, names_now)[1]
+        if retract(_source(event), but_not=names if _counts(said) else []):
             return finish(event, request, judging.judge_retracted())
     return replace(_settle(event, siblings, said, request), said=said)
 
@@ -98,28 +113,44 @@ def _settle(
         return finish(event, request, judging.judge_non_payment(said))
     if not _counts(said):
         return finish(event, request, judging.judge_test_mode())
-    recorded = record(said, _source(event))
-    dismissed = any(row.review == ReviewState.DISMISSED for row in siblings)
+    try:
+        may_create = event.provider not in settings.INITIATED_PROVIDERS
+        recorded = record(said, _source(event), may_create=may_create)
+    except (PaymentUnknown, JoinsPayments) as error:
+        return finish(event, request, judging.judge_unrecorded(error))
+    dismissed = any(_says_no(row) for row in siblings)
     settlement = settle(recorded, request.decision, dismissed=dismissed)
-    verdict = judging.judge(said, recorded, settlement, overruled=request.decision.overrule)
-    return finish(event, request, verdict, change_of(recorded, settlement), siblings)
+    write(*messages_of(settlement, event_id=event.pk, event_type=event.event_type))
+    verdict = judging.judge(said, settlement, overruled=request.decision.overrule)
+    return finish(event, request, verdict, settlement, siblings)
 
 
-def _lock(event: WebhookEvent) -> tuple[WebhookEvent, list[WebhookEvent]]:
+def _names(event: WebhookEvent, said: PaymentFact | NotAPayment | None) -> list[Name]:
+    if isinstance(said, PaymentFact):
+        return names_of(event.provider, said)
+    payment_id = said.external_payment_id if said else event.external_payment_id
+    return [Name(event.provider, payment_id)] if payment_id else []
+
+
+def _lock(event: WebhookEvent, names: list[Name]) -> tuple[WebhookEvent, list[WebhookEvent]]:
     """The event, and those of the same payment that its outcome may settle or that a person
     dismissed: all event locks are taken first and by id, so that two events of one payment
     cannot wait for each other."""
-    wanted = Q(pk=event.pk)
-    if event.external_payment_id is not None:
-        wanted |= Q(
-            _WAITS_FOR_A_GRANT | _SAYS_NO,
-            provider=event.provider,
-            external_payment_id=event.external_payment_id,
-            signature_valid=True,
-            conflict_of__isnull=True,
-        )
+    spoken_of = RawSQL(
+        """
+        SELECT %s::uuid UNION
+        SELECT fact.event_id
+        FROM unnest(%s::text[], %s::text[]) AS name (system, external_id)
+        JOIN billing_paymentalias AS alias USING (system, external_id)
+        JOIN billing_fact AS fact USING (payment_id)
+        """,
+        [event.pk, [name.system for name in names], [name.external_id for name in names]],
+    )
+    wanted = Q(pk=event.pk) | (
+        (_OPEN | Q(review=ReviewState.DISMISSED)) & Q(conflict_of__isnull=True)
+    )
     locked = list(
-        WebhookEvent.objects.filter(wanted)
+        WebhookEvent.objects.filter(wanted, pk__in=spoken_of)
         .annotate(age=Now() - F("received_at"))
         .defer("payload", "raw_body", "headers")
         .order_by("pk")
@@ -127,6 +158,15 @@ def _lock(event: WebhookEvent) -> tuple[WebhookEvent, list[WebhookEvent]]:
     )
     (own,) = (row for row in locked if row.pk == event.pk)
     return own, [row for row in locked if row is not own]
+
+
+def _says_no(event: WebhookEvent) -> bool:
+    """That a person looked at a cancel and left it says nothing against the payment."""
+    return (
+        event.review == ReviewState.DISMISSED
+        and event.status == EventStatus.FAILED_FINAL
+        and event.error_code != ErrorCode.CANCEL_UNCONFIRMED
+    )
 
 
 def _may_run(event: WebhookEvent, request: Request) -> bool:
@@ -138,9 +178,11 @@ def _may_run(event: WebhookEvent, request: Request) -> bool:
         return request.decision.overrule
     if event.status in OPEN_STATUSES:
         return True
+    if request.decision.about_what_was_given:
+        return event.review == ReviewState.OPEN
     if event.status == EventStatus.FAILED_FINAL:
-        # Who waited too long still gets what was paid for, once the user appears.
-        return request.actor.is_person or event.error_code in WAITING
+        # Who waited too long still gets what was paid for, once the user or the order appears.
+        return request.actor.is_person or request.reopens or event.error_code in WAITING
     # Say, after a provider's file was mended.
     return request.actor.is_person and event.status == EventStatus.IGNORED
 
@@ -154,5 +196,5 @@ def _source(event: WebhookEvent) -> Source:
 
 
 def _read_again(event: WebhookEvent) -> PaymentFact | NotAPayment:
-    body, headers = WebhookEvent.objects.values_list("raw_body", "headers").get(pk=event.pk)
-    return provider_of(event.provider).parse(Delivery(body=bytes(body), headers=headers))
+    kept = archive.read(event)
+    return provider_of(event.provider).parse(Delivery(body=kept.raw_body, headers=kept.headers))

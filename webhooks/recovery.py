@@ -7,12 +7,13 @@ from datetime import timedelta
 from time import monotonic
 
 import structlog
+from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
-from webhooks import metrics, schedule
-from webhooks.audit import BY_RECOVERY
+from webhooks import audit, metrics, schedule
+from webhooks.audit import BY_RECOVERY, Action
 from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
 from webhooks.outcomes import Outcome
 from webhooks.running import run
@@ -83,9 +84,19 @@ def _begin_attempt(event: WebhookEvent) -> bool:
         _give_up(event, ours)
         return False
     event.attempts += 1
-    rows = ours.update(
-        attempts=event.attempts, next_attempt_at=schedule.after_failure(event.attempts)
-    )
+    with transaction.atomic():
+        rows = ours.update(
+            attempts=event.attempts, next_attempt_at=schedule.after_failure(event.attempts)
+        )
+        if rows == 1:
+            audit.write(
+                audit.entry(
+                    Action.PROCESSING_ATTEMPT_STARTED,
+                    BY_RECOVERY.actor,
+                    event_id=event.pk,
+                    details={"attempt": event.attempts},
+                )
+            )
     return rows == 1
 
 

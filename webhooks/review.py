@@ -11,7 +11,9 @@ from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
 from billing.models import Payment, PaymentStatus
+from billing.outbox.messages import write
 from billing.settling import Decision
+from billing.telling import subscription_canceled
 from subscriptions.models import Plan, Subscription, SubscriptionStatus, User
 from webhooks import audit
 from webhooks.audit import Action, Actor, Request
@@ -30,7 +32,13 @@ OVERRULABLE = frozenset(
         ErrorCode.PAYLOAD_CONFLICT,
         ErrorCode.PAYMENT_DISMISSED,
         ErrorCode.FACTS_DISAGREE,
+        ErrorCode.ORDER_CLOSED,
+        ErrorCode.LATE_SUCCESS,
     }
+)
+# Reasons for review that ask what shall become of a live or a revoked grant.
+ABOUT_WHAT_WAS_GIVEN = frozenset(
+    {ErrorCode.PARTIAL_REFUND, ErrorCode.DISPUTED, ErrorCode.REINSTATE_DUE, ErrorCode.REVOKE_DUE}
 )
 
 
@@ -79,6 +87,47 @@ def apply_anyway(
     if not reason.strip():
         raise CannotDecide("A reason is required.")
     return run(event, Request(actor, reason=reason, decision=Decision(overrule=True, plan=plan)))
+
+
+def keep(event: WebhookEvent, actor: Actor, reason: str) -> None:
+    """What was given stays given, although not all of its money did."""
+    rows = WebhookEvent.objects.filter(
+        pk=event.pk, review=ReviewState.OPEN, error_code__in=ABOUT_WHAT_WAS_GIVEN
+    )
+    moved = {"review": ReviewState.RESOLVED}
+    _decide(event, rows, moved, actor=actor, action=Action.REVIEW_KEPT, reason=reason)
+
+
+def revoke(event: WebhookEvent, actor: Actor, reason: str) -> Outcome:
+    """Take back all that the payment gave, although the payment itself stands."""
+    return _decide_about_grant(event, actor, reason, Decision(revoke=True))
+
+
+def shorten(event: WebhookEvent, actor: Actor, reason: str) -> Outcome:
+    """Take back as large a part of it as was refunded."""
+    if event.error_code != ErrorCode.PARTIAL_REFUND:
+        raise CannotDecide("Only what was partly refunded can be shortened in proportion.")
+    return _decide_about_grant(event, actor, reason, Decision(shorten=True))
+
+
+def reinstate(event: WebhookEvent, actor: Actor, reason: str) -> Outcome:
+    """Give back what was taken: the refund failed, or the dispute was won."""
+    if event.error_code != ErrorCode.REINSTATE_DUE:
+        raise CannotDecide("Only where a refund failed or a dispute was won.")
+    return _decide_about_grant(event, actor, reason, Decision(reinstate=True))
+
+
+def _decide_about_grant(
+    event: WebhookEvent, actor: Actor, reason: str, decision: Decision
+) -> Outcome:
+    if event.error_code not in ABOUT_WHAT_WAS_GIVEN or event.review != ReviewState.OPEN:
+        raise CannotDecide("Only where what was given is open for review.")
+    if not reason.strip():
+        raise CannotDecide("A reason is required.")
+    outcome = run(event, Request(actor, reason=reason, decision=decision))
+    if outcome.code == ErrorCode.PROCESSING_ERROR:
+        raise CannotDecide(f"It failed ({outcome.message}): try again.")
+    return outcome
 
 
 def dismiss(event: WebhookEvent, actor: Actor, reason: str) -> None:
@@ -133,12 +182,12 @@ def cancel_renewal(subscription: Subscription, actor: Actor, reason: str) -> Non
         ).update(status=SubscriptionStatus.CANCELED, updated_at=Now())
         if rows != 1:
             raise CannotDecide("Only an active subscription can be canceled.")
-        audit.write(
-            audit.entry(
-                Action.SUBSCRIPTION_CANCELED,
-                actor,
-                reason=reason,
-                subscription_id=subscription.pk,
-                user_id=subscription.user_id,
-            )
+        entry = audit.entry(
+            Action.SUBSCRIPTION_CANCELED,
+            actor,
+            reason=reason,
+            subscription_id=subscription.pk,
+            user_id=subscription.user_id,
         )
+        audit.write(entry)
+        write(subscription_canceled(subscription, cause=entry.pk))

@@ -5,8 +5,11 @@ import structlog
 from celery import shared_task
 from django.conf import settings
 
+from billing.outbox.messages import write
+from billing.telling import subscription_expired
 from subscriptions.expiry import expire
 from webhooks import audit, forgeries
+from webhooks.api.idempotency import clean_answers
 from webhooks.audit import SCHEDULE, Action
 from webhooks.leases import lease
 from webhooks.linking import sweep_linkable_payments
@@ -49,10 +52,16 @@ def expire_batch() -> int:
         expired = expire(limit=EXPIRE_BATCH)
         audit.write(
             *(
-                audit.entry(Action.SUBSCRIPTION_EXPIRED, SCHEDULE, subscription_id=subscription_id)
-                for subscription_id in expired
+                audit.entry(
+                    Action.SUBSCRIPTION_EXPIRED,
+                    SCHEDULE,
+                    subscription_id=row.subscription_id,
+                    user_id=row.user_id,
+                )
+                for row in expired
             )
         )
+        write(*(subscription_expired(row) for row in expired))
     return len(expired)
 
 
@@ -61,3 +70,9 @@ def prune_forged_task() -> None:
     with lease("prune_forged", seconds=300) as ours:
         if ours and (pruned := forgeries.prune()):
             logger.info("forged_samples_pruned", number=pruned)
+
+
+@shared_task(name="webhooks.clean_idempotent_answers")
+def clean_idempotent_answers_task() -> None:
+    if cleaned := clean_answers():
+        logger.info("idempotent_answers_cleaned", number=cleaned)

@@ -107,7 +107,7 @@ def test_what_is_applied_is_applied_to_somebody(buyer: User) -> None:
     subscription = SubscriptionFactory.create(user=buyer)
     now = timezone.now()
     _payment(subscription_applied_at=now, user=buyer, subscription=subscription)
-    for nobody in ({"user": buyer}, {"subscription": subscription}, {}):
+    for nobody in ({"subscription": subscription}, {}):
         with refused("payment_applied_to_somebody"):
             _payment(subscription_applied_at=now, **nobody)
 

@@ -28,8 +28,8 @@ def instructions(word: str) -> list[str]:
 
 
 def test_the_services_are_the_ones_that_the_design_names():
-    assert set(SERVICES) == {"postgres", "redis", "migrate", "web", "worker", "beat"}
-    assert set(OURS) == {"migrate", "web", "worker", "beat"}
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "web", "worker", "outbox", "beat"}
+    assert set(OURS) == {"migrate", "web", "worker", "outbox", "beat"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -43,7 +43,7 @@ def test_a_service_has_a_health_check_and_comes_back_or_runs_once(name: str):
 
 
 def test_nothing_starts_before_what_it_needs():
-    for name in ("web", "worker", "beat"):
+    for name in ("web", "worker", "outbox", "beat"):
         needs = {other: how["condition"] for other, how in SERVICES[name]["depends_on"].items()}
         assert needs.pop("migrate") == "service_completed_successfully"
         assert set(needs.values()) == {"service_healthy"}

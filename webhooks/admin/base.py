@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from billing.codes import WAITING
+from billing.purchases.base import Act
 from webhooks.audit import Actor
 from webhooks.outcomes import Outcome
 from webhooks.providers import all_providers
@@ -129,6 +130,14 @@ def decide(
     return None
 
 
+_DONE = {
+    Act.GAVE: "applied",
+    Act.TOOK_BACK: "taken back",
+    Act.SHORTENED: "shortened",
+    Act.REINSTATED: "reinstated",
+}
+
+
 def _outcome_text(row: Model, act: Callable[[], Outcome | None]) -> tuple[int, SafeString]:
     try:
         outcome = act()
@@ -139,9 +148,10 @@ def _outcome_text(row: Model, act: Callable[[], Outcome | None]) -> tuple[int, S
     told = outcome.message or ""
     if outcome.result is Result.DUPLICATE:
         return messages.WARNING, format_html("{}: nothing to do, it is settled", row)
-    if outcome.change.applied_now:
-        end = outcome.change.subscription_end_after
-        return messages.SUCCESS, format_html("{}: applied, the subscription ends {}", row, end)
+    if outcome.change.act:
+        done, end = _DONE[outcome.change.act], outcome.change.subscription_end_after
+        ends = f", the subscription ends {end:%Y-%m-%d %H:%M} UTC" if end else ""
+        return messages.SUCCESS, format_html("{}: {}{}", row, done, ends)
     good = outcome.result in (Result.PROCESSED, Result.IGNORED) or outcome.code in WAITING
     level = messages.INFO if good else messages.ERROR
     return level, format_html("{}: {} {} {}", row, outcome.result, outcome.code or "", told)

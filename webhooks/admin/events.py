@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django import forms
@@ -11,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from subscriptions.models import Plan
-from webhooks import review
+from webhooks import archive, review
 from webhooks.admin.base import (
     ExactSearch,
     ProviderFilter,
@@ -20,7 +21,9 @@ from webhooks.admin.base import (
     WithActions,
     decide,
 )
+from webhooks.audit import Actor
 from webhooks.models import ReviewItem, ReviewState, WebhookEvent
+from webhooks.outcomes import Outcome
 
 
 class OptionalReasonForm(forms.Form):
@@ -86,16 +89,26 @@ class EventAdmin(SeeOnly, ExactSearch, WithActions):
             {
                 "fields": (
                     ("signature_valid", "signature_method", "key_id", "source_ip"),
-                    "headers",
+                    "headers_readable",
                     "payload_hash",
                     "fingerprint",
                     "raw_body_readable",
+                    "archived_in",
                 )
             },
         ),
     )
-    readonly_fields = ("payload_readable", "raw_body_readable")
-    actions = ("reprocess", "apply_anyway", "dismiss", "reopen")
+    readonly_fields = ("payload_readable", "headers_readable", "raw_body_readable")
+    actions = (
+        "reprocess",
+        "apply_anyway",
+        "keep",
+        "shorten",
+        "revoke",
+        "reinstate",
+        "dismiss",
+        "reopen",
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
@@ -109,13 +122,15 @@ class EventAdmin(SeeOnly, ExactSearch, WithActions):
 
     @admin.display(description="payload")
     def payload_readable(self, event: WebhookEvent) -> SafeString:
-        text = json.dumps(event.payload, indent=2, ensure_ascii=False)
-        return format_html("<pre>{}</pre>", text)
+        return _readable(event, lambda kept: _indented(kept.payload))
+
+    @admin.display(description="headers")
+    def headers_readable(self, event: WebhookEvent) -> SafeString:
+        return _readable(event, lambda kept: _indented(kept.headers))
 
     @admin.display(description="raw body")
     def raw_body_readable(self, event: WebhookEvent) -> SafeString:
-        text = bytes(event.raw_body).decode(errors="backslashreplace")
-        return format_html("<pre style='white-space: pre-wrap'>{}</pre>", text)
+        return _readable(event, lambda kept: kept.raw_body.decode(errors="backslashreplace"))
 
     def has_reprocess_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("webhooks.reprocess_webhookevent")
@@ -145,24 +160,42 @@ class EventAdmin(SeeOnly, ExactSearch, WithActions):
             ),
         )
 
+    @admin.action(description="Keep what was given", permissions=["decide"])
+    def keep(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self._decide(request, queryset, review.keep)
+
+    @admin.action(description="Shorten in proportion to the refund", permissions=["decide"])
+    def shorten(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self._decide(request, queryset, review.shorten)
+
+    @admin.action(description="Revoke what was given", permissions=["decide"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self._decide(request, queryset, review.revoke)
+
+    @admin.action(description="Reinstate what was taken back", permissions=["decide"])
+    def reinstate(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self._decide(request, queryset, review.reinstate)
+
     @admin.action(description="Dismiss", permissions=["decide"])
     def dismiss(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return decide(
-            self,
-            request,
-            queryset,
-            form_class=ReasonForm,
-            act=lambda event, actor, form: review.dismiss(event, actor, form["reason"]),
-        )
+        return self._decide(request, queryset, review.dismiss)
 
     @admin.action(description="Reopen", permissions=["decide"])
     def reopen(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self._decide(request, queryset, review.reopen)
+
+    def _decide(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Any],
+        act: Callable[[WebhookEvent, Actor, str], Outcome | None],
+    ) -> HttpResponse | None:
         return decide(
             self,
             request,
             queryset,
             form_class=ReasonForm,
-            act=lambda event, actor, form: review.reopen(event, actor, form["reason"]),
+            act=lambda event, actor, form: act(event, actor, form["reason"]),
         )
 
 
@@ -186,3 +219,17 @@ class ReviewItemAdmin(EventAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).filter(review=ReviewState.OPEN)
+
+
+def _readable(event: WebhookEvent, show: Callable[[archive.Kept], str]) -> SafeString:
+    """From the row or the archive, which is read once per page; or why it cannot be shown."""
+    try:
+        kept: archive.Kept = vars(event).get("kept") or archive.read(event)
+    except archive.ArchiveError as error:
+        return format_html("<em>{}</em>", error)
+    vars(event)["kept"] = kept
+    return format_html("<pre style='white-space: pre-wrap'>{}</pre>", show(kept))
+
+
+def _indented(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)

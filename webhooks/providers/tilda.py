@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 
 from billing.codes import ErrorCode
-from billing.facts import FactKind, NotAPayment, PaymentFact
+from billing.facts import FactKind, Name, NotAPayment, PaymentFact
 from billing.money import BadMoney, parse_amount, parse_currency
 from webhooks.providers import fields, signing, strict_json
 from webhooks.providers.base import (
@@ -38,9 +38,14 @@ KIND_BY_STATUS = {
     "cancelled": FactKind.CANCELED,
     "refunded": FactKind.REFUNDED,
     "partially_refunded": FactKind.PARTIALLY_REFUNDED,
+    "refund_failed": FactKind.REFUND_FAILED,
     "disputed": FactKind.DISPUTED,
+    "dispute_won": FactKind.DISPUTE_WON,
+    "dispute_lost": FactKind.DISPUTE_LOST,
 }
 
+MAX_ALIASES = 10
+SYSTEM = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _TIMESTAMPED = re.compile(rb"[0-9]{1,11}\.")
 
 
@@ -140,6 +145,7 @@ def _fact(
         occurred_at=occurred_at,
         refund_id=fields.optional_id(payload, "refund_id"),
         amount_refunded=_refunded(payload, currency),
+        aliases=_aliases(payload),
         live=live,
     )
 
@@ -156,3 +162,13 @@ def _refunded(payload: dict[str, Any], currency: str | None) -> Decimal | None:
     if payload.get("amount_refunded") in (None, ""):
         return None
     return parse_amount(payload["amount_refunded"], currency, allow_zero=True)
+
+
+def _aliases(payload: dict[str, Any]) -> tuple[Name, ...]:
+    """{"yookassa": "2d0c…"}: what other systems call the same charge."""
+    given = payload.get("aliases") or {}
+    if not isinstance(given, dict) or len(given) > MAX_ALIASES:
+        raise Malformed(f"aliases must be an object of at most {MAX_ALIASES} names")
+    if not all(SYSTEM.fullmatch(system) for system in given):
+        raise Malformed("the systems in aliases must be short lower-case words")
+    return tuple(Name(system, fields.required_id(given, system)) for system in sorted(given))

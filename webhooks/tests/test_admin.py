@@ -74,7 +74,11 @@ def test_linking_a_payment_to_a_user_applies_it_and_says_who_did(
     assert Grant.objects.get().subscription.user == user
     assert WebhookEvent.objects.get().status == "PROCESSED"
     entries = AuditEntry.objects.filter(actor=f"staff:{staff.user.pk}", reason="called support")
-    assert set(entries.values_list("action", flat=True)) == {"payment_linked", "payment_applied"}
+    assert set(entries.values_list("action", flat=True)) == {
+        "payment_linked",
+        "payment_applied",
+        "processing_succeeded",
+    }
 
 
 def test_linking_twice_has_one_effect(staff: Staff, monthly: Plan) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from billing import settling
 from billing.models import Grant, Payment
+from billing.purchases import subscription_time
 from subscriptions.extending import extend
 from subscriptions.models import Plan, Subscription, User
 from tests.sending import deliver, paid, result
@@ -25,7 +25,7 @@ def _somebody_was_faster(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
         act(Payment.objects.get(), extension, arguments["plan"])
         return extension
 
-    monkeypatch.setattr(settling, "extend", extend_late)
+    monkeypatch.setattr(subscription_time, "extend", extend_late)
 
 
 def _marked(payment: Payment, extension: Any, _plan: Plan) -> None:

@@ -130,7 +130,7 @@ def test_47_whatever_breaks_before_the_event_is_stored_is_a_503(
     [
         "LOCK TABLE billing_payment IN ACCESS EXCLUSIVE MODE",
         "LOCK TABLE subscriptions_subscription IN ACCESS EXCLUSIVE MODE",
-        "LOCK TABLE webhooks_auditentry IN ACCESS EXCLUSIVE MODE",
+        "LOCK TABLE billing_outboxmessage IN ACCESS EXCLUSIVE MODE",
     ],
 )
 def test_47_a_lock_after_the_event_is_stored_is_tried_again(

@@ -90,13 +90,16 @@ def test_null_is_not_there(name: str) -> None:
         ("cancelled", FactKind.CANCELED),
         ("refunded", FactKind.REFUNDED),
         ("partially_refunded", FactKind.PARTIALLY_REFUNDED),
+        ("refund_failed", FactKind.REFUND_FAILED),
         ("disputed", FactKind.DISPUTED),
+        ("dispute_won", FactKind.DISPUTE_WON),
+        ("dispute_lost", FactKind.DISPUTE_LOST),
     ],
 )
 def test_it_knows_their_words(word: str, kind: FactKind) -> None:
     fact = _fact(status=word)
     assert (fact.kind, fact.incoming_status) == (kind, word)
-    assert len(KIND_BY_STATUS) == 10
+    assert len(KIND_BY_STATUS) == 13
 
 
 @pytest.mark.parametrize("word", ["authorized", "paid!", "успешно"])

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from pytest_django import Settings
 
-from billing import settling
+from billing import giving
 from billing.linking import find_user
 from billing.models import Grant, Payment
 from subscriptions.models import Plan, User
@@ -172,11 +172,11 @@ def test_a_user_created_while_we_park_is_not_missed(
 
     def look_then_he_appears(email: str | None) -> Any:
         found = find_user(email)
-        monkeypatch.setattr(settling, "find_user", find_user)
+        monkeypatch.setattr(giving, "find_user", find_user)
         in_another_connection(lambda: UserFactory.create(email=email))
         return found
 
-    monkeypatch.setattr(settling, "find_user", look_then_he_appears)
+    monkeypatch.setattr(giving, "find_user", look_then_he_appears)
 
     assert result(deliver(paid())) == (200, "processed")
 

@@ -1,0 +1,1 @@
+"""The API for other systems and staff: orders, payments, wallets."""
