@@ -139,7 +139,8 @@ def _grant(recorded: Recorded, bargain: Bargain, effect: Effect) -> None:
                     length, booking_id, wallet_id, amount
                 ) VALUES (
                     %(id)s, %(payment)s, %(kind)s, %(order)s, %(subscription)s, %(plan)s,
-                    %(starts_at)s, %(ends_at)s, %(ends_at)s - %(starts_at)s, %(booking)s,
+                    %(starts_at)s, %(ends_at)s,
+                    %(ends_at)s::timestamptz - %(starts_at)s::timestamptz, %(booking)s,
                     %(wallet)s, %(amount)s
                 )
             ), paid AS (

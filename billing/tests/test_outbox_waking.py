@@ -119,9 +119,6 @@ def test_the_sweep_finds_what_nobody_was_woken_for(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_dispatcher_ends_when_one_of_its_threads_does(monkeypatch: pytest.MonkeyPatch):
-    def die(*_: object) -> None:
-        raise SystemExit
-
-    monkeypatch.setattr(dispatcher.Line, "serve", die)
+    monkeypatch.setattr(dispatcher.Line, "serve", lambda *_: None)
     with pytest.raises(ThreadDied, match="read-model"):
         serve(all_targets(), stop=Event(), alive=lambda: None)

@@ -13,13 +13,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models import F
 
-from billing.models import OutboxMessage, PaymentView, ProcessedMessage
+from billing.models import OutboxMessage, Payment, PaymentView, ProcessedMessage
 from billing.outbox import read_model
 from billing.outbox.envelopes import Envelope
 from billing.outbox.messages import Message, MessageType, write
 from billing.outbox.read_model import clean_processed, take
 from billing.tasks import clean_processed_messages_task
+from subscriptions.models import Plan, User
 from tests.faults.threads import at_once
+from tests.sending import deliver, paid
 
 pytestmark = pytest.mark.django_db
 
@@ -237,6 +239,27 @@ def test_a_rebuild_equals_the_live_one() -> None:
         "7 payment(s) written from the outbox, 2 row(s) without a message deleted.\n"
     )
     assert _rows() == live
+
+
+def test_what_webhooks_did_is_shown_the_same_live_and_rebuilt(buyer: User, monthly: Plan) -> None:
+    """The whole way: in by the door, told through the outbox, taken in any order."""
+    for story in (["pending", "paid"], ["paid", "refunded"], ["failed"]):
+        payment_id = str(uuid4())
+        for status in story:
+            assert deliver(paid(external_payment_id=payment_id, status=status)).status_code == 200
+    messages = _from_outbox()
+    for message in [*messages, *messages]:
+        take(message)
+    live = _rows()
+
+    PaymentView.objects.all().delete()
+    _rebuild()
+
+    assert _rows() == live
+    assert {row["payment_id"]: row["status"] for row in live} == dict(
+        Payment.objects.values_list("pk", "status")
+    )
+    assert sorted(row["status"] for row in live) == ["FAILED", "REFUNDED", "SUCCEEDED"]
 
 
 def test_a_rebuild_ignores_what_was_marked_and_leaves_it_marked() -> None:

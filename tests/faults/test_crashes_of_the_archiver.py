@@ -156,6 +156,8 @@ def test_a_customer_is_erased_in_the_end_when_the_command_is_killed_anywhere(
     assert points.count(AFTER_COMMIT) == 4
     assert points.count("before rename") == 3
     for number, point in enumerate(points, 1):
+        if point.startswith("before SELECT"):
+            continue  # Between two of the others: nothing changed since the one before it.
         user = _customer(folder, f"killed-{number}")
         email = user.email
         killed = children.start(_redact, str(folder), email, number)

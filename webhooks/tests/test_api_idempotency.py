@@ -15,7 +15,7 @@ from billing.wallets import credit, open_wallet
 from subscriptions.models import User
 from tests.factories import StaffFactory
 from tests.faults.threads import at_once
-from webhooks.api import orders
+from webhooks.api import showing
 from webhooks.models import AuditEntry, IdempotentAnswer
 from webhooks.tasks import clean_idempotent_answers_task
 from webhooks.tests.calling import Caller, at_a_browser, service, told
@@ -142,7 +142,7 @@ def test_a_fault_is_not_remembered_and_takes_everything_along(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(orders.showing, "order", fail)
+        patch.setattr(showing, "order", fail)
         assert told(shop.post("/api/orders", _wanted(buyer), key="k1"))[0] == status
     assert not Order.objects.exists()
     assert not IdempotentAnswer.objects.exists()

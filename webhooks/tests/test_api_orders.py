@@ -13,11 +13,14 @@ from billing.models import Booking, Order, Wallet
 from subscriptions.models import Plan, User
 from tests.factories import StaffFactory, UserFactory
 from tests.looking import contents
+from tests.sending import deliver, paid, result
 from webhooks import linking
 from webhooks.models import AuditEntry
 from webhooks.tests.calling import Caller, at_a_browser, service, told
 
 pytestmark = pytest.mark.django_db
+
+INVALID = (400, "INVALID_REQUEST")
 
 
 @pytest.fixture
@@ -97,47 +100,45 @@ def test_the_same_again_is_200_and_other_content_409(shop: Caller, buyer: User) 
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "code", "names"),
+    ("fields", "expected", "names"),
     [
-        ({"merchant_uid": None}, 400, "INVALID_REQUEST", "merchant_uid"),
-        ({"merchant_uid": ""}, 400, "INVALID_REQUEST", "merchant_uid"),
-        ({"merchant_uid": "x" * 256}, 400, "INVALID_REQUEST", "merchant_uid"),
-        ({"merchant_uid": "a\0"}, 400, "INVALID_REQUEST", "merchant_uid"),
-        ({"buys": "EVERYTHING"}, 400, "INVALID_REQUEST", "buys"),
-        ({"buys": ["BOOKING"]}, 400, "INVALID_REQUEST", "buys"),
-        ({"buys": "SUBSCRIPTION", "reference": None}, 400, "INVALID_REQUEST", "plan"),
-        ({"plan": "monthly"}, 400, "INVALID_REQUEST", "plan"),
-        ({"user": "somebody"}, 400, "INVALID_REQUEST", "user"),
-        ({"user": 7}, 400, "INVALID_REQUEST", "user"),
-        ({"user": "{%s}" % uuid4()}, 400, "INVALID_REQUEST", "user"),
-        ({"user": str(uuid4())}, 404, "NO_SUCH_USER", "user"),
-        ({"amount": None}, 400, "INVALID_REQUEST", "amount"),
-        ({"amount": "1.001"}, 400, "INVALID_REQUEST", "amount"),
-        ({"amount": -1}, 400, "INVALID_REQUEST", "amount"),
-        ({"amount": True}, 400, "INVALID_REQUEST", "amount"),
-        ({"currency": "rouble"}, 400, "INVALID_REQUEST", "currency"),
-        ({"wallet": "x"}, 400, "INVALID_REQUEST", "wallet"),
-        ({"reference": {}}, 400, "INVALID_REQUEST", "reference"),
+        ({"merchant_uid": None}, INVALID, "merchant_uid"),
+        ({"merchant_uid": ""}, INVALID, "merchant_uid"),
+        ({"merchant_uid": "x" * 256}, INVALID, "merchant_uid"),
+        ({"merchant_uid": "a\0"}, INVALID, "merchant_uid"),
+        ({"buys": "EVERYTHING"}, INVALID, "buys"),
+        ({"buys": ["BOOKING"]}, INVALID, "buys"),
+        ({"buys": "SUBSCRIPTION", "reference": None}, INVALID, "plan"),
+        ({"plan": "monthly"}, INVALID, "plan"),
+        ({"user": "somebody"}, INVALID, "user"),
+        ({"user": 7}, INVALID, "user"),
+        ({"user": f"urn:uuid:{uuid4()}"}, INVALID, "user"),
+        ({"user": str(uuid4())}, (404, "NO_SUCH_USER"), "user"),
+        ({"amount": None}, INVALID, "amount"),
+        ({"amount": "1.001"}, INVALID, "amount"),
+        ({"amount": -1}, INVALID, "amount"),
+        ({"amount": True}, INVALID, "amount"),
+        ({"currency": "rouble"}, INVALID, "currency"),
+        ({"wallet": "x"}, INVALID, "wallet"),
+        ({"reference": {}}, INVALID, "reference"),
         (
             {"buys": "SUBSCRIPTION", "plan": "nothing", "reference": None},
-            404,
-            "NO_SUCH_PLAN",
+            (404, "NO_SUCH_PLAN"),
             "plan",
         ),
         (
             {"buys": "WALLET_TOPUP", "wallet": str(uuid4()), "reference": None},
-            404,
-            "NO_SUCH_WALLET",
+            (404, "NO_SUCH_WALLET"),
             "wallet",
         ),
     ],
 )
 def test_a_wrong_field_is_named(
-    shop: Caller, buyer: User, fields: dict[str, Any], status: int, code: str, names: str
+    shop: Caller, buyer: User, fields: dict[str, Any], expected: tuple[int, str], names: str
 ) -> None:
     answer = shop.post("/api/orders", _wanted(buyer, **fields))
 
-    assert told(answer) == (status, code)
+    assert told(answer) == expected
     assert names in answer.json()["error"]["message"]
     assert not Order.objects.exists()
 
@@ -215,3 +216,16 @@ def test_payments_that_waited_for_the_order_are_looked_at_after_the_commit(
 
     assert seen == [("order-1", False)]
     assert Booking.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_paid_before_the_order_came_is_applied_at_once(buyer: User) -> None:
+    payload = paid(merchant_uid="order-1", amount="990.50", email=None)
+    assert result(deliver(payload))[0] == 200
+    shop = service()
+
+    assert shop.post("/api/orders", _wanted(buyer)).status_code == 201
+
+    shown = shop.get("/api/orders/order-1").json()
+    assert (shown["status"], shown["booking"]["status"]) == ("PAID", "CONFIRMED")
+    assert shown["paid_at"] is not None

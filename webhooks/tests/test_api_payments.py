@@ -16,11 +16,14 @@ from billing.outbox.read_model import take
 from billing.wallets import credit, open_wallet
 from subscriptions.models import User
 from tests.looking import contents
+from tests.sending import deliver, paid, result
 from webhooks import linking
 from webhooks.models import AuditEntry
 from webhooks.tests.calling import Caller, service, told
 
 pytestmark = pytest.mark.django_db
+
+INVALID = (400, "INVALID_REQUEST")
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -97,25 +100,25 @@ def test_too_little_money_is_a_clear_refusal_that_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "code", "names"),
+    ("fields", "expected", "names"),
     [
-        ({"payment_id": None}, 400, "INVALID_REQUEST", "payment_id"),
-        ({"payment_id": "1"}, 400, "INVALID_REQUEST", "payment_id"),
-        ({"user": None}, 400, "INVALID_REQUEST", "user"),
-        ({"user": str(uuid4())}, 404, "NO_SUCH_USER", "user"),
-        ({"wallet": str(uuid4())}, 404, "NO_SUCH_WALLET", "wallet"),
-        ({"amount": "60.001"}, 400, "INVALID_REQUEST", "amount"),
-        ({"currency": None}, 400, "INVALID_REQUEST", "currency"),
-        ({"provider": None}, 400, "INVALID_REQUEST", "provider"),
-        ({"provider_txn_id": []}, 400, "INVALID_REQUEST", "provider_txn_id"),
+        ({"payment_id": None}, INVALID, "payment_id"),
+        ({"payment_id": "1"}, INVALID, "payment_id"),
+        ({"user": None}, INVALID, "user"),
+        ({"user": str(uuid4())}, (404, "NO_SUCH_USER"), "user"),
+        ({"wallet": str(uuid4())}, (404, "NO_SUCH_WALLET"), "wallet"),
+        ({"amount": "60.001"}, INVALID, "amount"),
+        ({"currency": None}, INVALID, "currency"),
+        ({"provider": None}, INVALID, "provider"),
+        ({"provider_txn_id": []}, INVALID, "provider_txn_id"),
     ],
 )
 def test_a_wrong_field_is_named(
-    shop: Caller, buyer: User, fields: dict[str, Any], status: int, code: str, names: str
+    shop: Caller, buyer: User, fields: dict[str, Any], expected: tuple[int, str], names: str
 ) -> None:
     answer = shop.post("/api/payments", _wanted(buyer, **fields))
 
-    assert told(answer) == (status, code)
+    assert told(answer) == expected
     assert names in answer.json()["error"]["message"]
     assert not Payment.objects.exists()
 
@@ -180,6 +183,26 @@ def test_callbacks_that_waited_run_after_the_commit(
     url = f"/api/payments/{nameless['payment_id']}/provider-txn"
     shop.post(url, {"provider_txn_id": "txn-2"})
     assert seen[1:] == [(UUID(nameless["payment_id"]), False)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_providers_word_reaches_the_read_model(buyer: User, wallet: Wallet) -> None:
+    """Started here, told of by the provider under its own name, and shown."""
+    shop = service()
+    wanted = _wanted(buyer, wallet=str(wallet.pk))
+    shop.post("/api/payments", wanted)
+    url = f"/api/payments/{wanted['payment_id']}"
+    shop.post(f"{url}/provider-txn", {"provider_txn_id": "txn-1"})
+
+    told_so = deliver(paid(external_payment_id="txn-1", amount="60.00", email=None))
+
+    assert result(told_so) == (200, "processed")
+    _take_all()
+    shown = shop.get(url).json()
+    assert (shown["status"], shown["provider_txn_id"]) == ("SUCCEEDED", "txn-1")
+    assert Reservation.objects.get().status == "COMMITTED"
+    _take_all()
+    assert shop.get(url).json() == shown
 
 
 def _row(number: int, **fields: Any) -> PaymentView:

@@ -107,6 +107,8 @@ def test_what_is_not_finished_stays(monthly: Plan, buyer: User, folder: Path) ->
     WebhookEvent.objects.update(received_at="2020-01-01T00:00:00Z")
     assert WebhookEvent.objects.count() == 5
     assert {parked.status, in_review.review} == {"FAILED_RETRYABLE", "OPEN"}
+    # Also once it is decided: people may want to compare the two.
+    review.dismiss(WebhookEvent.objects.get(conflict_of=first), ANNA, "their mistake")
 
     archive()
 

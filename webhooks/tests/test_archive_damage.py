@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,19 @@ def test_a_damaged_file_is_said_to_be_damaged_and_nothing_changes(
         archives.read(events[0])
     with pytest.raises(CommandError, match="problem"):
         run_command("verify_archive")
+
+
+def test_a_whole_file_with_another_body_is_not_believed(
+    archived: Path, events: list[WebhookEvent]
+) -> None:
+    first, second, _third = files.lines_of(archived)
+    forged = replace(second, id=first.id)
+    files.rename(files.write_lines(archived.name, [forged]), archived)
+
+    with pytest.raises(archives.ArchiveDamaged, match="other bytes than came in"):
+        archives.read(events[0])
+    with pytest.raises(archives.ArchiveDamaged, match="does not hold"):
+        archives.read(events[1])
 
 
 def test_an_event_whose_bytes_do_not_match_stays_and_is_named(
