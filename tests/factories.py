@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import factory
 from factory.django import DjangoModelFactory
 
+from billing.models import Booking, Order, Purchase, Wallet
 from subscriptions.models import PeriodUnit, Plan, PlanPrice, Subscription, User
 
 
@@ -45,3 +46,45 @@ class SubscriptionFactory(DjangoModelFactory[Subscription]):
         model = Subscription
 
     user = factory.SubFactory(UserFactory)
+
+
+class WalletFactory(DjangoModelFactory[Wallet]):
+    class Meta:
+        model = Wallet
+
+    user = factory.SubFactory(UserFactory)
+    currency = "RUB"
+
+
+class OrderFactory(DjangoModelFactory[Order]):
+    """Of a subscription."""
+
+    class Meta:
+        model = Order
+
+    merchant_uid = factory.Sequence(lambda n: f"order-{n}")
+    buys = Purchase.SUBSCRIPTION
+    amount = "500"
+    currency = "RUB"
+    user = factory.SubFactory(UserFactory)
+    plan = factory.SubFactory(PlanFactory)
+
+
+class TopupFactory(OrderFactory):
+    buys = Purchase.WALLET_TOPUP
+    plan = None
+    wallet = factory.SubFactory(
+        WalletFactory,
+        user=factory.SelfAttribute("..user"),
+        currency=factory.SelfAttribute("..currency"),
+    )
+
+
+class BookingFactory(DjangoModelFactory[Booking]):
+    """With its order."""
+
+    class Meta:
+        model = Booking
+
+    order = factory.SubFactory(OrderFactory, buys=Purchase.BOOKING, plan=None)
+    reference = "room 7"

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import Q, Value
 from django.db.models.functions import Lower, Now
 
-from billing.models import Fact, Order, Payment, PaymentStatus, Wallet
+from billing.models import Fact, Order, Payment, PaymentAlias, PaymentStatus, Wallet
 from subscriptions.models import Subscription, SubscriptionStatus, User
 from webhooks.models import OPEN_STATUSES, ReviewState, WebhookEvent
 
@@ -68,6 +68,8 @@ def find(email: str, told_of: Collection[UUID]) -> Scope:
     # Who paid for somebody else is only in the facts, and their events, that name them.
     facts = Fact.objects.filter(Q(payment__in=own_ids) | its_email, payment__in=ids)
     named = {(provider, external_id) for _pk, provider, external_id in own_payments}
+    aliases = PaymentAlias.objects.filter(payment__in=own_ids)
+    named |= set(aliases.values_list("system", "external_id"))
     events = set(facts.values_list("event_id", flat=True)) | _events_naming(users, named)
     events |= set(WebhookEvent.objects.filter(conflict_of__in=events).values_list("pk", flat=True))
     archived = WebhookEvent.objects.filter(pk__in=events, archived_in__isnull=False)

@@ -12,13 +12,8 @@ from typing import Any
 import structlog
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
 
-from billing.initiating import (
-    Initiation,
-    InitiationRefusal,
-    initiate,
-    parse_initiation,
-    record_refused,
-)
+from billing.initiating import initiate, record_refused
+from billing.initiations import Initiation, InitiationRefusal, parse_initiation
 from billing.outbox.messages import MessageType
 from billing.wallets import TooLittleMoney, WalletRefusal
 

@@ -104,6 +104,21 @@ def test_no_order_of_arrival_takes_the_status_back(order: tuple[int, ...]) -> No
     assert (row.status, row.seq) == ("REFUNDED", 3)
 
 
+def test_without_the_guard_a_late_message_takes_the_status_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Negative control."""
+    unguarded, guard, _ = read_model._PUT.partition("WHERE excluded.seq > view.seq")
+    assert guard
+    monkeypatch.setattr(read_model, "_PUT", unguarded)
+    first, _, last = _story(uuid4())
+
+    take(last)
+    take(first)
+
+    assert PaymentView.objects.get().status == "PROCESSING"
+
+
 def test_a_message_counts_once() -> None:
     payment_id = uuid4()
     message = _told(payment_id, "SUCCEEDED", seq=1, minute=1)
@@ -277,15 +292,18 @@ def test_a_rebuild_ignores_what_was_marked_and_leaves_it_marked() -> None:
 def test_a_rebuild_does_not_write_over_a_newer_live_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The live consumer takes the next one after the rebuild has read, before it writes."""
+    """The live consumer takes the next one after the rebuild has read, before it writes. The clock
+    was set back in between: the number is what counts."""
     payment_id = uuid4()
     _write_story(payment_id, "PROCESSING")
     put_again = read_model.put_again
 
     def after_a_live_message(messages: list[Envelope]) -> None:
         _write_story(payment_id, "SUCCEEDED")
-        for message in _from_outbox():
-            take(message)
+        an_hour = timedelta(hours=1)
+        OutboxMessage.objects.filter(seq=2).update(created_at=F("created_at") - an_hour)
+        (live,) = (message for message in _from_outbox() if message.seq == 2)
+        take(live)
         put_again(messages)
 
     target = "billing.management.commands.rebuild_payment_view.put_again"

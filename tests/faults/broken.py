@@ -7,6 +7,7 @@ from typing import Any
 from django.db import connection
 
 from webhooks import inbox
+from webhooks.audit import Action
 from webhooks.models import WebhookEvent
 
 VARIABLE = "TOLLGATE_FAULT"
@@ -19,12 +20,12 @@ def break_on_purpose(fault: str) -> None:
     inbox._insert_or_find = _look_then_insert
 
 
-def _look_then_insert(values: dict[str, Any]) -> tuple[WebhookEvent, bool]:
+def _look_then_insert(values: dict[str, Any]) -> tuple[WebhookEvent, str]:
     """What one writes at first: look whether it is there, and insert it if not."""
     known = WebhookEvent.objects.filter(external_event_id=values["external_event_id"]).first()
     if known is not None:
-        return known, False
+        return known, Action.EVENT_DEDUPED
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(0.3)")
         cursor.execute(inbox._insert_sql(""), values)
-    return WebhookEvent.objects.get(pk=values["id"]), True
+    return WebhookEvent.objects.get(pk=values["id"]), Action.EVENT_INSERTED

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from threading import Event
 from typing import Any
+from unittest import mock
 
 from django.test import override_settings
 
 from billing.outbox.consuming import consume
 from billing.outbox.dispatching import dispatch
 from billing.outbox.sinks import open_sink
-from billing.outbox.sources import open_source
+from billing.outbox.sources import open_source, streams
 from billing.outbox.targets import Kind, Target
 from tests.faults.kill_points import KillPoints
 
@@ -55,7 +56,10 @@ def dispatch_until_killed(stream: str, kill_at: int | None) -> list[str]:
 def consume_until_killed(stream: str, kill_at: int | None) -> list[str]:
     """The points that were reached, if it lived. A dead consumer's messages are claimed at once."""
     points = KillPoints(kill_at)
-    with override_settings(CONSUME_STREAM=stream, CONSUME_CLAIM_AFTER_S=0):
+    with (
+        override_settings(CONSUME_STREAM=stream, CONSUME_CLAIM_AFTER_S=0),
+        mock.patch.object(streams, "_BLOCK_MS", 20),
+    ):
         source = _Watched(open_source("redis"), "done", points, BEFORE_DONE, AFTER_DONE)
         with points.installed():
             consume(source, stop=Event(), once=True)

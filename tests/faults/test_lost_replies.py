@@ -33,7 +33,7 @@ def web(line: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     ("command", "answer", "redelivery"),
     [
         # The insert can be repeated, so it is: on a new connection.
-        ("INSERT 0 1", (200, "processed"), "duplicate"),
+        ("SELECT 1", (200, "processed"), "duplicate"),
         # Inside the walk: all of it is rolled back, and that is recorded.
         ("UPDATE 1", (200, "failed_retryable"), "processed"),
         # After it: whoever looks again sees that the work is done.

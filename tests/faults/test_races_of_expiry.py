@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from threading import Event
 from typing import Any
-from uuid import UUID
 
 import pytest
 from django.utils import timezone
 
 from subscriptions import extending
-from subscriptions.expiry import expire
+from subscriptions.expiry import Expired, expire
 from subscriptions.models import Plan, Subscription, User
 from tests.factories import SubscriptionFactory
 from tests.faults.threads import Meeting, at_once
@@ -82,15 +81,13 @@ def test_a_paid_subscription_becomes_inactive_when_expiry_looks_first_and_writes
 ) -> None:
     """Negative control: the condition is not read again under the row's lock."""
 
-    def look_then_write(*, limit: int) -> list[UUID]:
-        ids = list(
-            Subscription.objects.filter(current_period_end__lte=timezone.now()).values_list(
-                "pk", flat=True
-            )[:limit]
-        )
+    def look_then_write(*, limit: int) -> list[Expired]:
+        over = Subscription.objects.filter(current_period_end__lte=timezone.now())
+        expired = [Expired(row.pk, row.user_id, row.current_period_end) for row in over[:limit]]
         at_once(lambda: deliver(paid()))
+        ids = [row.subscription_id for row in expired]
         Subscription.objects.filter(pk__in=ids).update(status="INACTIVE")
-        return ids
+        return expired
 
     monkeypatch.setattr(tasks, "expire", look_then_write)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from billing import recording, settling
+from billing import giving, recording, settling
 from billing.models import Grant, Payment
 from subscriptions import extending
 from subscriptions.models import Plan, Subscription, User
@@ -21,6 +21,7 @@ from tests.factories import SubscriptionFactory
 from tests.faults.threads import Meeting, at_once
 from tests.faults.truths import assert_periods_adjacent
 from tests.sending import deliver, paid
+from webhooks import process
 from webhooks.models import WebhookEvent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,7 +86,7 @@ def known_payment(monthly: Plan) -> Payment:
     return Payment.objects.get()
 
 
-def _record_without_lock(*args: Any) -> tuple[Payment, bool, Any, str]:
+def _record_without_lock(*args: Any, **_kwargs: Any) -> tuple[Payment, bool, Any, str]:
     """Finds the payment as it was, and lets nobody wait."""
     fact, row, *_ = args
     payment = Payment.objects.get(external_payment_id=fact.external_payment_id)
@@ -97,27 +98,35 @@ def _record_without_lock(*args: Any) -> tuple[Payment, bool, Any, str]:
     return payment, False, now, txid
 
 
-def _grant_without_guard(recorded: Any, plan: Plan, extension: Any) -> None:
+def _grant_without_guard(recorded: Any, bargain: Any, effect: Any) -> None:
     payment = recorded.payment
-    payment.plan, payment.subscription_id = plan, extension.subscription_id
+    payment.plan, payment.subscription_id = bargain.plan, effect.subscription_id
     payment.subscription_applied_at = recorded.now
     Grant.objects.create(
         payment=payment,
-        subscription_id=extension.subscription_id,
-        plan=plan,
-        starts_at=extension.starts_at,
-        ends_at=extension.ends_at,
+        subscription_id=effect.subscription_id,
+        plan=bargain.plan,
+        starts_at=effect.starts_at,
+        ends_at=effect.ends_at,
     )
     payment.save()
+
+
+def _without_the_other_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The payment's lock, the condition on its mark and on its status, the messages' numbers."""
+    monkeypatch.setattr(recording, "_find_or_create_locked", _record_without_lock)
+    # Both have looked for a grant by then.
+    monkeypatch.setattr(giving, "find_user", Meeting(2).after(giving.find_user))
+    monkeypatch.setattr(giving, "_grant", _grant_without_guard)
+    monkeypatch.setattr(settling, "_save", lambda *_: None)
+    monkeypatch.setattr(process, "write", lambda *_: None)
 
 
 def test_a_payment_is_applied_twice_without_its_lock_and_its_unique_grant(
     known_payment: Payment, buyer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: with neither the lock nor the database's proof both events grant."""
-    found = Meeting(2).after(_record_without_lock)
-    monkeypatch.setattr(recording, "_find_or_create_locked", found)
-    monkeypatch.setattr(settling, "_grant", _grant_without_guard)
+    _without_the_other_guards(monkeypatch)
     constraint = _drop_unique_grant()
     try:
         payloads = [paid(external_payment_id="pay-race") for _ in range(2)]
@@ -135,9 +144,7 @@ def test_the_unique_grant_alone_keeps_a_payment_from_being_applied_twice(
     known_payment: Payment, buyer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second line of defence: should the lock ever be lost, the database refuses."""
-    found = Meeting(2).after(_record_without_lock)
-    monkeypatch.setattr(recording, "_find_or_create_locked", found)
-    monkeypatch.setattr(settling, "_grant", _grant_without_guard)
+    _without_the_other_guards(monkeypatch)
 
     payloads = [paid(external_payment_id="pay-race") for _ in range(2)]
     assert sorted(_deliver_at_once(*payloads)) == ["failed_retryable", "processed"]

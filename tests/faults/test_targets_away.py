@@ -33,7 +33,7 @@ def _all_there(server: Receiver, number: int) -> bool:
 def test_it_gets_everything_when_it_is_back_and_others_are_not_delayed(settings: Settings):
     port = free_port()
     with receiver() as good, receiver() as slow:
-        slow.answer = lambda _: sleep(0.1) or (200, {})  # type: ignore[func-returns-value]
+        slow.answer = lambda _: sleep(0.2) or (200, {})  # type: ignore[func-returns-value]
         settings.OUTBOX_TARGETS = (
             target("down", url=f"http://127.0.0.1:{port}/hook"),
             target("slow", url=slow.url),
@@ -62,7 +62,7 @@ def test_it_gets_everything_when_it_is_back_and_others_are_not_delayed(settings:
         finally:
             stop.set()
             thread.join(20)
-        assert took_s < 1.5, "the slow one alone needs that long for its messages"
+        assert took_s < 3, "the slow one alone needs that long for its messages"
         assert in_order(good.seen)
         assert in_order(slow.seen)
         assert set(statuses("read-model")) == {"DELIVERED"}

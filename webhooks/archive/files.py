@@ -46,6 +46,7 @@ def data_files() -> list[str]:
 def make_folder() -> None:
     # What customers told their provider is nobody else's business.
     folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    _folder_to_the_disk(folder().parent)
 
 
 def remove_unfinished() -> None:
@@ -100,17 +101,17 @@ def write_text(path: Path, text: str) -> None:
 
 def rename(old: Path, new: Path) -> None:
     old.replace(new)
-    _folder_to_the_disk()
+    _folder_to_the_disk(new.parent)
 
 
 def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-    _folder_to_the_disk()
+    _folder_to_the_disk(path.parent)
 
 
-def _folder_to_the_disk() -> None:
-    """A rename is durable once the folder is."""
-    descriptor = os.open(folder(), os.O_RDONLY | os.O_DIRECTORY)
+def _folder_to_the_disk(path: Path) -> None:
+    """A name in it is durable once the folder is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _to_the_disk(descriptor)
     finally:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,9 @@ from billing.wallets import credit, open_wallet
 from subscriptions.models import User
 from tests.factories import StaffFactory
 from tests.faults.threads import at_once
-from webhooks.api import showing
+from webhooks.api import idempotency, showing
+from webhooks.api.idempotency import Answer, Asked, answer_once
+from webhooks.errors import Refused
 from webhooks.models import AuditEntry, IdempotentAnswer
 from webhooks.tasks import clean_idempotent_answers_task
 from webhooks.tests.calling import Caller, at_a_browser, service, told
@@ -67,7 +70,7 @@ def test_a_refusal_is_an_answer_too(shop: Caller, buyer: User) -> None:
     url = f"/api/wallets/{wallet.pk}/reservations"
     wanted = {"payment_id": str(uuid4()), "amount": "5"}
     first = shop.post(url, wanted, key="k1")
-    credit(wallet_id=wallet.pk, amount=5, kind=EntryKind.MANUAL, payment_id=None)  # type: ignore[arg-type]
+    credit(wallet_id=wallet.pk, amount=Decimal(5), kind=EntryKind.MANUAL, payment_id=None)
 
     again = shop.post(url, wanted, key="k1")
 
@@ -88,6 +91,32 @@ def test_a_refusal_leaves_nothing_but_its_memory(shop: Caller, buyer: User) -> N
     assert not Reservation.objects.exists()
     kept = IdempotentAnswer.objects.get()
     assert (kept.client, kept.key, kept.http_status) == ("service:shop", "k1", 409)
+
+
+def _asked(key: str) -> Asked:
+    return Asked(client="service:shop", key=key, request_hash="hash")
+
+
+def test_what_was_written_before_a_refusal_is_taken_back(buyer: User) -> None:
+    def write_and_refuse() -> Answer:
+        open_wallet(user_id=buyer.pk, currency="RUB")
+        raise Refused(409, "NO", "no")
+
+    for _ in range(2):
+        answer = answer_once(_asked("k1"), write_and_refuse)
+        assert (answer.http_status, answer.body["error"]) == (409, {"code": "NO", "message": "no"})
+    assert not Wallet.objects.exists()
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
+def test_what_may_turn_out_otherwise_is_not_remembered(buyer: User, status: int) -> None:
+    def refuse() -> Answer:
+        raise Refused(status, "NOT_NOW", "not now")
+
+    with pytest.raises(Refused):
+        answer_once(_asked("k1"), refuse)
+
+    assert answer_once(_asked("k1"), lambda: Answer(200, {})) == Answer(200, {})
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]"])
@@ -182,11 +211,30 @@ def _slow_reserve(monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> list[in
 
 
 @pytest.mark.django_db(transaction=True)
+def test_looking_instead_of_claiming_lets_both_act(
+    buyer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: both look before either has written."""
+    monkeypatch.setattr(
+        idempotency, "_claim", lambda asked: not IdempotentAnswer.objects.filter(key=asked.key)
+    )
+    wallet = open_wallet(user_id=buyer.pk, currency="RUB")
+    shop = service(name="shop")
+    calls = _slow_reserve(monkeypatch, seconds=0.5)
+    wanted = {"payment_id": str(uuid4()), "amount": "5"}
+    url = f"/api/wallets/{wallet.pk}/reservations"
+
+    at_once(*(lambda: shop.post(url, wanted, key="k1") for _ in range(2)))
+
+    assert len(calls) == 2
+
+
+@pytest.mark.django_db(transaction=True)
 def test_of_many_at_once_one_acts_and_all_get_its_answer(
     buyer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wallet = open_wallet(user_id=buyer.pk, currency="RUB")
-    credit(wallet_id=wallet.pk, amount=5, kind=EntryKind.MANUAL, payment_id=None)  # type: ignore[arg-type]
+    credit(wallet_id=wallet.pk, amount=Decimal(5), kind=EntryKind.MANUAL, payment_id=None)
     shop = service(name="shop")
     calls = _slow_reserve(monkeypatch, seconds=0.3)
     wanted = {"payment_id": str(uuid4()), "amount": "5"}
@@ -207,7 +255,7 @@ def test_who_waits_too_long_is_told_to_try_again(
 ) -> None:
     settings.LOCK_TIMEOUT_MS = 100
     wallet = open_wallet(user_id=buyer.pk, currency="RUB")
-    credit(wallet_id=wallet.pk, amount=5, kind=EntryKind.MANUAL, payment_id=None)  # type: ignore[arg-type]
+    credit(wallet_id=wallet.pk, amount=Decimal(5), kind=EntryKind.MANUAL, payment_id=None)
     shop = service(name="shop")
     calls = _slow_reserve(monkeypatch, seconds=1)
     wanted = {"payment_id": str(uuid4()), "amount": "5"}

@@ -128,6 +128,8 @@ def test_a_reprocess_whose_file_is_lost_fails_clearly_and_loses_nothing(
     outcome = review.reprocess(event, ANNA, "")
 
     assert (outcome.result, outcome.message) == ("failed_retryable", "ArchiveMissing")
+    with pytest.raises(CommandError, match="1 of 1 failed"):
+        run_command("reprocess_webhooks", event.pk)
     assert contents() == before
     with pytest.raises(archives.ArchiveMissing, match=path.name):
         archives.read(event)

@@ -51,7 +51,9 @@ class Command(BaseCommand):
             except CannotRedact as refusal:
                 raise CommandError(f"refused: {refusal}") from refusal
             except (ArchiveError, OSError) as error:
-                raise CommandError(f"{type(error).__name__}: {error}; run it again") from error
+                raise CommandError(
+                    f"{type(error).__name__}: {error}. Mend that, and run it again"
+                ) from error
 
     def _say_what_there_is(self, scope: Scope, *, force: bool) -> None:
         self.stdout.write(f"dry run, nothing was erased; there is: {_told(scope)}")
