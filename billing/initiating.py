@@ -83,13 +83,16 @@ def learn_provider_txn_id(payment_id: UUID, provider_txn_id: str) -> Payment:
     """Often the provider names a payment only after we started it; callbacks come by that name."""
     txn_id = parse_id("provider_txn_id", provider_txn_id)
     nameless = Payment.objects.filter(pk=payment_id, provider_txn_id=None)
-    nameless.update(provider_txn_id=txn_id, updated_at=Now())
+    named_now = nameless.update(provider_txn_id=txn_id, updated_at=Now()) == 1
     payment = Payment.objects.filter(pk=payment_id).first()
     if payment is None:
         raise NoSuchPayment("there is no such payment")
     if payment.provider_txn_id != txn_id:
         raise OtherTxnId("the provider calls this payment something else")
     _name(payment)
+    if named_now:
+        data = {"payment": payment_snapshot(payment)}
+        write(Message(MessageType.PAYMENT_NAMED, payment.pk, txn_id, data))
     return payment
 
 

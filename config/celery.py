@@ -26,6 +26,7 @@ def schedule(sender: Celery, **_kwargs: object) -> None:
         "expire-subscriptions": every(60, "webhooks.expire_subscriptions"),
         "prune-forged-events": every(600, "webhooks.prune_forged"),
         "clean-processed-messages": every(3600, "billing.clean_processed_messages"),
+        "check-invariants": every(900, "webhooks.check_invariants"),
         "clean-idempotent-answers": every(3600, "webhooks.clean_idempotent_answers"),
     }
 

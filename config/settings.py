@@ -72,6 +72,11 @@ OUTBOX_RETRY_CAP_S = env.number("OUTBOX_RETRY_CAP_S", 300)
 OUTBOX_BREAKER_AFTER = env.number("OUTBOX_BREAKER_AFTER", 5)
 OUTBOX_BREAKER_FIRST_S = env.number("OUTBOX_BREAKER_FIRST_S", 5)
 OUTBOX_BREAKER_CAP_S = env.number("OUTBOX_BREAKER_CAP_S", 60)
+if 0 in (OUTBOX_SWEEP_EVERY_S, OUTBOX_MAX_ATTEMPTS, OUTBOX_RETRY_FIRST_S, OUTBOX_BREAKER_AFTER):
+    raise ImproperlyConfigured(
+        "OUTBOX_SWEEP_EVERY_S, OUTBOX_MAX_ATTEMPTS, OUTBOX_RETRY_FIRST_S and OUTBOX_BREAKER_AFTER "
+        "must be at least 1."
+    )
 # Where `consume_payments` reads PaymentInitiated from.
 CONSUME_GROUP = env.text("CONSUME_GROUP", "tollgate")
 CONSUME_REDIS_URL = env.text("CONSUME_REDIS_URL") or env.text("REDIS_URL")

@@ -30,7 +30,5 @@ def body(said: object) -> bytes:
 def wallet_with(user: User, amount: int) -> Wallet:
     wallet = open_wallet(user_id=user.pk, currency="RUB")
     if amount:
-        credit(
-            wallet_id=wallet.pk, amount=Decimal(amount), kind=EntryKind.MANUAL, payment_id=None
-        )
+        credit(wallet_id=wallet.pk, amount=Decimal(amount), kind=EntryKind.MANUAL, payment_id=None)
     return wallet

@@ -24,11 +24,22 @@ from config.embedded.files import exclusive_lock
 _DATA_DIR = Path(os.environ.get("TOLLGATE_DATA_DIR") or Path(__file__).parent.parent / ".data")
 
 # What a developer may have exported for a copy they run; it must not change a test's outcome.
-_DROPPED_PREFIXES = ("ALIPAY_", "CELERY_", "DJANGO_", "METRICS_", "WEB_", "WEBHOOK_")
+_DROPPED_PREFIXES = (
+    "ALIPAY_",
+    "CELERY_",
+    "CONSUME_",
+    "DJANGO_",
+    "METRICS_",
+    "OUTBOX_",
+    "WEB_",
+    "WEBHOOK_",
+)
 _DROPPED_NAMES = (
     "ACCEPT_TEST_PAYMENTS",
+    "ARCHIVE_DIR",
     "CSRF_TRUSTED_ORIGINS",
     "HOST",
+    "INITIATED_PROVIDERS",
     "LINK_VERIFIED_EMAILS_ONLY",
     "LOCK_TIMEOUT_MS",
     "LOG_LEVEL",

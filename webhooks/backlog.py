@@ -88,6 +88,8 @@ _SQL = """
             AND created_at < now() - make_interval(secs => %(old_s)s)),
         (SELECT count(*) FROM billing_payment
          WHERE status = %(succeeded)s AND subscription_applied_at IS NULL
-            AND created_at < now() - make_interval(secs => %(old_s)s))
+            AND created_at < now() - make_interval(secs => %(old_s)s)
+            -- What a person took back was given once.
+            AND NOT EXISTS (SELECT FROM billing_grant WHERE payment_id = billing_payment.id))
     FROM open
 """

@@ -15,6 +15,7 @@ from billing.codes import WAITING, ErrorCode
 from billing.purchases.base import Act
 from billing.settling import Settlement
 from webhooks import audit, judging, schedule
+from webhooks.archive import ArchiveError
 from webhooks.audit import Action, Request
 from webhooks.judging import Verdict, for_review
 from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
@@ -194,7 +195,9 @@ def _details(event: WebhookEvent, change: Change) -> dict[str, object]:
 
 
 def _describe(error: Exception) -> str:
-    """The kind of error, never its text: PostgreSQL quotes whole rows in some."""
+    """The kind of error, and its text only if it is ours: PostgreSQL quotes whole rows in some."""
+    if isinstance(error, ArchiveError):
+        return f"{type(error).__name__}: {error}"
     cause = error.__cause__ or error
     diagnosis = getattr(cause, "diag", None)
     parts = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     REGISTRY,
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     generate_latest,
 )
@@ -21,6 +23,9 @@ from prometheus_client.registry import Collector
 from billing.codes import ErrorCode
 from webhooks.outcomes import Outcome
 from webhooks.providers.base import Result
+
+if TYPE_CHECKING:
+    from webhooks.invariants.running import Finding
 
 _MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 _LAG_MS = (*_MS, 60_000, 600_000, 3_600_000, 86_400_000, 604_800_000)
@@ -51,6 +56,18 @@ duration_ms = Histogram(
 lag_ms = Histogram(
     "webhook_processing_lag_ms", "received_at to PROCESSED", ["provider"], buckets=_LAG_MS
 )
+# Whichever process checked last is right, also when it is gone since.
+invariant_violations = Gauge(
+    "tollgate_invariant_violations",
+    "What breaks a rule that must always hold, when the rules were checked last",
+    ["rule"],
+    multiprocess_mode="mostrecent",
+)
+invariants_checked = Gauge(
+    "tollgate_invariants_checked_timestamp_seconds",
+    "When all rules were checked last",
+    multiprocess_mode="mostrecent",
+)
 
 _BY_RESULT = {
     Result.PROCESSED: [processed],
@@ -76,6 +93,13 @@ def count(outcome: Outcome, *, recovered: bool = False) -> None:
         lag_ms.labels(provider).observe(outcome.lag_ms)
     if outcome.result is Result.PROCESSED and recovered:
         recovered_total.labels(provider).inc(1 + outcome.finished_along)
+
+
+def show_invariants(findings: Iterable[Finding], *, all_checked: bool) -> None:
+    for finding in findings:
+        invariant_violations.labels(finding.rule).set(finding.number)
+    if all_checked:
+        invariants_checked.set_to_current_time()
 
 
 def exposition() -> tuple[bytes, str]:

@@ -22,7 +22,7 @@ _SQL = """
         GROUP BY target
     )
     SELECT wanted.name, coalesce(open.pending, 0), coalesce(open.dead, 0),
-        coalesce(extract(epoch FROM now() - message.created_at), 0)::float,
+        greatest(extract(epoch FROM now() - message.created_at), 0)::float,
         coalesce(held.open_until > now(), false)::int
     FROM unnest(%(names)s::text[]) AS wanted (name)
     LEFT JOIN open ON open.target = wanted.name

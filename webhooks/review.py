@@ -42,6 +42,24 @@ ABOUT_WHAT_WAS_GIVEN = frozenset(
 )
 
 
+def fits(act: str, event: WebhookEvent) -> bool:
+    """Whether it makes sense to offer this act for this event."""
+    in_review = event.review == ReviewState.OPEN
+    about_grant = in_review and event.error_code in ABOUT_WHAT_WAS_GIVEN
+    to_reinstate = event.error_code == ErrorCode.REINSTATE_DUE
+    return {
+        "apply_anyway": in_review
+        and event.error_code in OVERRULABLE
+        and event.status != EventStatus.PROCESSED,
+        "keep": about_grant,
+        "shorten": about_grant and event.error_code == ErrorCode.PARTIAL_REFUND,
+        "revoke": about_grant and not to_reinstate,
+        "reinstate": about_grant and to_reinstate,
+        "dismiss": in_review or event.status == EventStatus.FAILED_RETRYABLE,
+        "reopen": event.review == ReviewState.DISMISSED,
+    }.get(act, True)
+
+
 class CannotDecide(Exception):
     """The decision does not fit what is there; the text is for the person."""
 

@@ -8,9 +8,10 @@ from django.conf import settings
 from billing.outbox.messages import write
 from billing.telling import subscription_expired
 from subscriptions.expiry import expire
-from webhooks import audit, forgeries
+from webhooks import audit, forgeries, metrics
 from webhooks.api.idempotency import clean_answers
 from webhooks.audit import SCHEDULE, Action
+from webhooks.invariants.running import check, snapshot, violated
 from webhooks.leases import lease
 from webhooks.linking import sweep_linkable_payments
 from webhooks.recovery import recover
@@ -19,6 +20,8 @@ from webhooks.transactions import short_transaction
 logger = structlog.get_logger("webhooks")
 
 EXPIRE_BATCH = 500
+# Below CELERY_TASK_TIME_LIMIT, which would leave the lease behind.
+INVARIANTS_AT_MOST_S = 540
 
 
 @shared_task(name="webhooks.recover")
@@ -76,3 +79,20 @@ def prune_forged_task() -> None:
 def clean_idempotent_answers_task() -> None:
     if cleaned := clean_answers():
         logger.info("idempotent_answers_cleaned", number=cleaned)
+
+
+@shared_task(name="webhooks.check_invariants", soft_time_limit=INVARIANTS_AT_MOST_S)
+def check_invariants_task() -> None:
+    with lease("check_invariants", seconds=600) as ours:
+        if not ours:
+            return
+        with snapshot():
+            findings = list(check())
+        metrics.show_invariants(findings, all_checked=True)
+        for finding in violated(findings):
+            logger.error(
+                "invariant_violated",
+                rule=finding.rule,
+                number=finding.number,
+                examples=list(finding.examples),
+            )

@@ -109,6 +109,11 @@ class Payment(models.Model):
                 condition=Q(merchant_uid__isnull=False),
                 name="payment_merchant_uid",
             ),
+            models.Index(
+                fields=["provider_txn_id"],
+                condition=Q(provider_txn_id__isnull=False),
+                name="payment_provider_txn_id",
+            ),
         ]
 
     def __str__(self) -> str:

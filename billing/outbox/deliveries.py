@@ -30,7 +30,8 @@ _NOTHING_IN_THE_WAY = """
     )
 """
 _IS_DUE = f"""
-    delivery.status = 'PENDING' AND delivery.next_attempt_at <= statement_timestamp() AND {_NOTHING_IN_THE_WAY}
+    delivery.status = 'PENDING' AND delivery.next_attempt_at <= statement_timestamp()
+    AND {_NOTHING_IN_THE_WAY}
 """
 
 
@@ -81,8 +82,9 @@ def begin(one: Due, hold: Hold) -> Attempt | None:
         WHERE delivery.id = %(id)s AND {_IS_DUE} AND message.id = delivery.message_id
             AND held.name = delivery.target AND held.holder = %(holder)s
             AND held.held_until > statement_timestamp()
-        RETURNING delivery.attempts, statement_timestamp(), delivery.log, message.id, message.type, message.key,
-            message.seq, message.idempotency_key, message.created_at, message.data
+        RETURNING delivery.attempts, statement_timestamp(), delivery.log,
+            message.id, message.type, message.key, message.seq, message.idempotency_key,
+            message.created_at, message.data
     """  # noqa: S608 (our own words only)
     delay_s = _retry_delay_s(one.attempts + 1)
     with connection.cursor() as cursor:

@@ -46,8 +46,8 @@ def dispatch(
     # Looked at first, so that an idle dispatcher writes nothing.
     if not deliveries.due(target.name, limit=1):
         return results
-    # Twice the longest try, so that a slow one does not lose us the target.
-    hold = take(target.name, seconds=2 * target.timeout_s + 10)
+    # Longer than the longest try (connect, write, read), so that it does not lose us the target.
+    hold = take(target.name, seconds=3 * target.timeout_s + 10)
     if hold is None:
         results["held_back"] += 1
         return results
@@ -63,17 +63,22 @@ def dispatch(
 def _send_all(
     target: Target, sink: Sink, hold: Hold, results: Counter[str], *, pace: Pace, stop: Event
 ) -> None:
-    while due := deliveries.due(target.name, limit=BATCH):
+    began = True
+    # What is due and cannot be begun is not ours any more.
+    while began and (due := deliveries.due(target.name, limit=BATCH)):
+        began = False
         for one in due:
             pace.wait(stop)
             if stop.is_set() or not hold.keep():
                 return
             if deliveries.exhausted(one.attempts):
                 results["dead"] += deliveries.give_up(one)
+            elif attempt := deliveries.begin(one, hold):
+                if not _try(attempt, sink, hold, results):
+                    return
+            else:
                 continue
-            attempt = deliveries.begin(one, hold)
-            if attempt and not _try(attempt, sink, hold, results):
-                return
+            began = True
 
 
 def _try(attempt: Attempt, sink: Sink, hold: Hold, results: Counter[str]) -> bool:

@@ -82,7 +82,10 @@ def take(target: str, *, seconds: int, holder: UUID | None = None) -> Hold | Non
         cursor.execute(
             """
             INSERT INTO billing_outboxtarget AS held (name, holder, held_until)
-            VALUES (%(target)s, %(holder)s, statement_timestamp() + make_interval(secs => %(seconds)s))
+            VALUES (
+                %(target)s, %(holder)s,
+                statement_timestamp() + make_interval(secs => %(seconds)s)
+            )
             ON CONFLICT (name) DO UPDATE
                 SET holder = excluded.holder, held_until = excluded.held_until
                 WHERE (held.holder IS NULL OR held.holder = excluded.holder

@@ -319,7 +319,10 @@ def test_it_learns_the_providers_id_once(asked: Initiation) -> None:
 
     assert contents() == before
     assert PaymentAlias.objects.get(external_id="txn-9").payment_id == PAYMENT
-    assert _told() == [("PaymentInitiated", 1, "PROCESSING")]
+    assert _told() == [
+        ("PaymentInitiated", 1, "PROCESSING"),
+        ("PaymentNamed", 2, "PROCESSING"),
+    ]
 
 
 def test_a_repeat_may_bring_the_providers_id(asked: Initiation) -> None:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from pytest_django import Settings
 from redis import Redis
 
@@ -90,7 +90,7 @@ def test_a_message_is_acknowledged_only_once_the_database_has_it(
     with monkeypatch.context() as patch:
         patch.setattr(consuming, "take", database_fails)
         # The real one would end this test's transaction.
-        patch.setattr(consuming.connection, "close", lambda: None)
+        patch.setattr(connection, "close", lambda: None)
         with pytest.raises(CommandError, match="database does not answer"):
             consumed("redis")
     assert unfinished(stream, settings) == 1
@@ -114,7 +114,7 @@ def test_it_waits_for_the_database_and_goes_on(
         return take(incoming)
 
     monkeypatch.setattr(consuming, "take", fails_twice)
-    monkeypatch.setattr(consuming.connection, "close", lambda: None)
+    monkeypatch.setattr(connection, "close", lambda: None)
     assert consume(open_source("redis"), stop=stop) == {"initiated": 1}
     assert unfinished(stream, settings) == 0
 

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from billing.outbox.sinks import open_sink
 from billing.outbox.target_settings import read_options, read_targets
-from billing.outbox.targets import Kind, target_names
+from billing.outbox.targets import Kind, Target, target_names
 from tests.telling import SECRET, target
 
 GOOD = {
@@ -26,8 +26,8 @@ GOOD = {
 }
 
 
-def read(debug: bool = False, **changed: str) -> Any:
-    values = {**GOOD, **changed}
+def read(changed: dict[str, str] | None = None, *, debug: bool = False) -> tuple[Target, ...]:
+    values = {**GOOD, **(changed or {})}
     return read_targets(lambda name: values.get(name, ""), debug=debug)
 
 
@@ -41,7 +41,7 @@ def test_targets_are_read():
 
 
 def test_without_any_only_the_read_model_is_told(settings: Settings):
-    assert read(OUTBOX_TARGETS="") == ()
+    assert read({"OUTBOX_TARGETS": ""}) == ()
     settings.OUTBOX_TARGETS = ()
     assert target_names() == ["read-model"]
     settings.OUTBOX_TARGETS = (target("crm"),)
@@ -73,15 +73,15 @@ def test_without_any_only_the_read_model_is_told(settings: Settings):
 )
 def test_a_misconfigured_target_is_named(changed: dict[str, str], told: str):
     with pytest.raises(ImproperlyConfigured, match=told) as caught:
-        read(**changed)
+        read(changed)
     assert SECRET not in str(caught.value)
     assert "pw" not in str(caught.value)
 
 
 def test_plain_http_is_for_debug_and_loopback():
-    assert read(OUTBOX_CRM_URL="http://127.0.0.1:9/")[0].url
-    assert read(OUTBOX_CRM_URL="http://[::1]:9/")[0].url
-    assert read(debug=True, OUTBOX_CRM_URL="http://crm.example.com/")[0].url
+    assert read({"OUTBOX_CRM_URL": "http://127.0.0.1:9/"})[0].url
+    assert read({"OUTBOX_CRM_URL": "http://[::1]:9/"})[0].url
+    assert read({"OUTBOX_CRM_URL": "http://crm.example.com/"}, debug=True)[0].url
 
 
 def test_secrets_do_not_show():
@@ -103,5 +103,5 @@ def test_kafka_without_its_library_says_what_to_install(monkeypatch: pytest.Monk
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_kafka)
-    with pytest.raises(ImproperlyConfigured, match="requirements-kafka.txt"):
+    with pytest.raises(ImproperlyConfigured, match=r"requirements-kafka\.txt"):
         open_sink(target(kind=Kind.KAFKA, servers="x", topic="t"))

@@ -1,4 +1,4 @@
-"""Push for latency, sweep for safety; and a Redis that is away costs the request next to nothing."""
+"""Push for latency, sweep for safety; and a Redis that is away costs a request next to nothing."""
 
 from __future__ import annotations
 

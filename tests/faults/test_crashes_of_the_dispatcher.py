@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -28,7 +29,8 @@ def redis() -> Iterator[Redis]:
 
 
 def _seen(redis: Redis, stream: str) -> list[tuple[UUID, int]]:
-    return [(UUID(fields["key"]), int(fields["seq"])) for _, fields in redis.xrange(stream)]
+    entries: Any = redis.xrange(stream)
+    return [(UUID(fields["key"]), int(fields["seq"])) for _, fields in entries]
 
 
 def test_every_message_arrives_in_order_when_the_dispatcher_is_killed_at_any_point(

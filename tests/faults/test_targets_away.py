@@ -12,7 +12,7 @@ from billing.models import OutboxTarget
 from billing.outbox.dispatcher import serve
 from billing.outbox.targets import all_targets
 from tests.faults.servers import free_port, wait_until
-from tests.telling import Receiver, in_order, receiver, statuses, target, tell_all
+from tests.telling import Receiver, Request, in_order, receiver, statuses, target, tell_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,10 +30,15 @@ def _all_there(server: Receiver, number: int) -> bool:
     return len(set(server.seen)) == number
 
 
+def _slowly(_: Request) -> tuple[int, dict[str, str]]:
+    sleep(0.2)
+    return 200, {}
+
+
 def test_it_gets_everything_when_it_is_back_and_others_are_not_delayed(settings: Settings):
     port = free_port()
     with receiver() as good, receiver() as slow:
-        slow.answer = lambda _: sleep(0.2) or (200, {})  # type: ignore[func-returns-value]
+        slow.answer = _slowly
         settings.OUTBOX_TARGETS = (
             target("down", url=f"http://127.0.0.1:{port}/hook"),
             target("slow", url=slow.url),

@@ -80,7 +80,7 @@ class ProviderFilter(admin.SimpleListFilter):
 
 
 class WithActions(admin.ModelAdmin):
-    """The list's actions, offered on a row's own page as well."""
+    """The list's actions, offered on a row's own page as well, as far as they fit it."""
 
     change_form_template = "admin/change_form_with_actions.html"
 
@@ -88,8 +88,15 @@ class WithActions(admin.ModelAdmin):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         # The first choice is the empty one of the list's drop-down.
-        context["row_actions"] = self.get_action_choices(request)[1:]
+        choices = self.get_action_choices(request)[1:]
+        row = context.get("original")
+        context["row_actions"] = [
+            (name, title) for name, title in choices if row is None or self.fits(name, row)
+        ]
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def fits(self, action: str, row: Any) -> bool:
+        return True
 
 
 class ReasonForm(forms.Form):

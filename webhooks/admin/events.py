@@ -132,6 +132,9 @@ class EventAdmin(SeeOnly, ExactSearch, WithActions):
     def raw_body_readable(self, event: WebhookEvent) -> SafeString:
         return _readable(event, lambda kept: kept.raw_body.decode(errors="backslashreplace"))
 
+    def fits(self, action: str, row: WebhookEvent) -> bool:
+        return review.fits(action, row)
+
     def has_reprocess_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("webhooks.reprocess_webhookevent")
 

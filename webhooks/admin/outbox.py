@@ -50,7 +50,9 @@ class DeliveryFilter(admin.SimpleListFilter):
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        wanted = self.value() or DeliveryStatus.DEAD
+        # An action names its rows, whatever became of them since the list was shown.
+        default = "all" if request.method == "POST" else DeliveryStatus.DEAD
+        wanted = self.value() or default
         return queryset if wanted == "all" else queryset.filter(status=wanted)
 
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.models import Fact, Grant, Payment, PaymentStatus
+from billing.models import Fact, Grant, Payment, PaymentAlias, PaymentStatus, Refund
 from billing.money import plain
 from subscriptions.models import User
 from webhooks import review
@@ -52,7 +52,9 @@ class UnlinkedFilter(admin.SimpleListFilter):
                 return queryset.filter(user__isnull=True, status=PaymentStatus.SUCCEEDED)
             case "not_applied":
                 return queryset.filter(
-                    status=PaymentStatus.SUCCEEDED, subscription_applied_at__isnull=True
+                    status=PaymentStatus.SUCCEEDED,
+                    subscription_applied_at__isnull=True,
+                    grant__isnull=True,
                 )
             case "linked":
                 return queryset.filter(user__isnull=False)
@@ -62,14 +64,49 @@ class UnlinkedFilter(admin.SimpleListFilter):
 class FactInline(SeeOnly, admin.TabularInline):
     model = Fact
     extra = 0
-    fields = ("kind", "amount", "currency", "occurred_at", "received_at", "event_key")
+    fields = (
+        "kind",
+        "amount",
+        "currency",
+        "refund_id",
+        "amount_refunded",
+        "occurred_at",
+        "received_at",
+        "event_key",
+    )
+    readonly_fields = fields
+
+
+class RefundInline(SeeOnly, admin.TabularInline):
+    model = Refund
+    extra = 0
+    fields = ("external_refund_id", "status", "amount", "currency", "created_at")
+    readonly_fields = fields
+
+
+class AliasInline(SeeOnly, admin.TabularInline):
+    model = PaymentAlias
+    extra = 0
+    fields = ("system", "external_id")
     readonly_fields = fields
 
 
 class GrantInline(SeeOnly, admin.TabularInline):
     model = Grant
     extra = 0
-    fields = ("plan", "starts_at", "ends_at", "created_at", "revoked_at", "revoked_because")
+    fields = (
+        "kind",
+        "order",
+        "plan",
+        "starts_at",
+        "ends_at",
+        "booking",
+        "wallet",
+        "amount",
+        "created_at",
+        "revoked_at",
+        "revoked_because",
+    )
     readonly_fields = fields
 
 
@@ -87,12 +124,19 @@ class PaymentAdmin(SeeOnly, ExactSearch, WithActions):
     )
     list_filter = (UnlinkedFilter, "status", ProviderFilter)
     list_select_related = ("user",)
-    search_fields = ("external_payment_id", "email", "user__email", "id")
+    search_fields = (
+        "external_payment_id",
+        "provider_txn_id",
+        "merchant_uid",
+        "email",
+        "user__email",
+        "id",
+    )
     ordering = ("-pk",)
     show_full_result_count = False
     list_per_page = 50
     readonly_fields = ("events",)
-    inlines = (FactInline, GrantInline)
+    inlines = (GrantInline, RefundInline, FactInline, AliasInline)
     actions = ("link_to_user",)
 
     @admin.display(ordering="amount")

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef
 
+from billing.codes import ErrorCode
 from billing.facts import FactKind
 from billing.fold import fold
 from billing.models import Fact, Payment, PaymentStatus, Refund, RefundStatus
@@ -31,6 +32,9 @@ _DECISIONS = {
     "staff_revoked": str(FactKind.STAFF_REVOKED),
     "staff_reinstated": str(FactKind.STAFF_REINSTATED),
 }
+_received, _validated, _retryable = OPEN_STATUSES
+# Why what was given may stay given although its money went back: a person looks at it.
+_TAKING_BACK_STOPPED = [ErrorCode.WALLET_SHORT, ErrorCode.ORDER_CLOSED, ErrorCode.REVOKE_DUE]
 
 
 def payment_equals_its_facts() -> Iterator[str]:
@@ -98,7 +102,7 @@ def applied_means_one_live_grant() -> Iterator[str]:
 
 def live_grant_is_due() -> Iterator[str]:
     """A payment that is not worth what it bought (any more) has no live grant, unless a person is
-    asked, or was asked and left it."""
+    asked to take it back, or was asked and left it."""
     return broken_by(
         f"""
         SELECT payment.id FROM billing_payment AS payment
@@ -109,9 +113,9 @@ def live_grant_is_due() -> Iterator[str]:
         AND NOT EXISTS (
             SELECT FROM billing_fact AS fact
             JOIN webhooks_webhookevent AS event ON event.id = fact.event_id
-            WHERE fact.payment_id = payment.id AND (
-                event.status IN (%(received)s, %(validated)s, %(retryable)s)
-                OR event.review IN (%(open)s, %(dismissed)s)
+            WHERE fact.payment_id = payment.id AND event.error_code = ANY(%(stands_against_it)s)
+            AND (
+                event.review IN (%(open)s, %(dismissed)s)
                 OR event.review = %(resolved)s AND EXISTS (
                     SELECT FROM webhooks_auditentry AS kept
                     WHERE kept.event_id = event.id AND kept.action = 'review_kept'
@@ -120,21 +124,12 @@ def live_grant_is_due() -> Iterator[str]:
         )
         """,  # noqa: S608 (our own words only)
         **_DECISIONS,
-        **_EVENT_WORDS,
         succeeded=PaymentStatus.SUCCEEDED,
+        stands_against_it=_TAKING_BACK_STOPPED,
+        open=ReviewState.OPEN,
+        dismissed=ReviewState.DISMISSED,
         resolved=ReviewState.RESOLVED,
     )
-
-
-_received, _validated, _retryable = OPEN_STATUSES
-_EVENT_WORDS = {
-    "received": _received,
-    "validated": _validated,
-    "retryable": _retryable,
-    "final": EventStatus.FAILED_FINAL,
-    "open": ReviewState.OPEN,
-    "dismissed": ReviewState.DISMISSED,
-}
 
 
 def succeeded_is_accounted_for() -> Iterator[str]:
@@ -158,7 +153,12 @@ def succeeded_is_accounted_for() -> Iterator[str]:
         ) AND NOT {_STAFF_REVOKED}
         """,  # noqa: S608 (our own words only)
         **_DECISIONS,
-        **_EVENT_WORDS,
+        received=_received,
+        validated=_validated,
+        retryable=_retryable,
+        final=EventStatus.FAILED_FINAL,
+        open=ReviewState.OPEN,
+        dismissed=ReviewState.DISMISSED,
         succeeded=PaymentStatus.SUCCEEDED,
     )
 

@@ -44,7 +44,7 @@ def wallet_covers_what_is_reserved() -> Iterator[str]:
     return broken_by(
         """
         SELECT id FROM billing_wallet
-        WHERE NOT (balance >= 0 AND reserved >= 0 AND reserved <= balance)
+        WHERE NOT (balance >= 0 AND balance < 1e15 AND reserved >= 0 AND reserved <= balance)
         """
     )
 
@@ -111,7 +111,9 @@ def spending_is_in_the_books() -> Iterator[str]:
     return broken_by(
         """
         SELECT given.id FROM billing_grant AS given
-        JOIN billing_reservation AS reservation USING (payment_id)
+        JOIN billing_payment AS payment ON payment.id = given.payment_id
+            AND payment.initiated_at IS NOT NULL
+        JOIN billing_reservation AS reservation ON reservation.payment_id = payment.id
         LEFT JOIN (
             SELECT payment_id, wallet_id, sum(amount) AS total FROM billing_walletentry
             WHERE kind = ANY(%(spendings)s) GROUP BY payment_id, wallet_id

@@ -20,6 +20,9 @@ class Command(BaseCommand):
         parser.add_argument("--currency", default="RUB")
         parser.add_argument("--status", default="paid")
         parser.add_argument("--plan", default="", help="a plan's code; default: the default plan")
+        parser.add_argument("--order", default="", help="the merchant_uid of the order it pays")
+        parser.add_argument("--refund-id", default="", help="the provider's id of a refund")
+        parser.add_argument("--refunded", default="", help="all that was refunded so far")
         parser.add_argument("--payment-id", default="", help="default: follows the event id")
         parser.add_argument("--event-id", default="", help="default: a new one")
         parser.add_argument("--repeat", type=int, default=1, help="send the same bytes N times")
@@ -53,7 +56,10 @@ class Command(BaseCommand):
             "amount": options["amount"],
             "currency": options["currency"] if options["amount"] else "",
             "plan_id": options["plan"],
-            "paid_at": timezone.now().isoformat(timespec="seconds"),
+            "merchant_uid": options["order"],
+            "refund_id": options["refund_id"],
+            "amount_refunded": options["refunded"],
+            "occurred_at": timezone.now().isoformat(timespec="milliseconds"),
         }
         payload = {name: value for name, value in payload.items() if value}
         self.stdout.write(json.dumps(payload, ensure_ascii=False))
