@@ -58,14 +58,14 @@ def tell(external_id: str, status: str, **fields: Any) -> None:
 
 
 def _subscriptions(buyer: User) -> None:
-    for name in ("kept", "refunded", "shortened", "revoked", "won", "kept-in-part", "behind"):
+    for name in ("kept", "refunded", "shortened", "revoked", "returned", "kept-in-part", "behind"):
         tell(name, "paid")
     tell("refunded", "refunded", refund_id="r-1", amount_refunded="990")
     tell("shortened", "partially_refunded", refund_id="r-2", amount="90", event_id="s")
     review.shorten(event("s"), ANNA, "a third of it")
     tell("revoked", "disputed", event_id="d")
     review.revoke(event("d"), ANNA, "fraud")
-    tell("won", "refunded", refund_id="r-3", amount_refunded="990")
+    tell("returned", "refunded", refund_id="r-3", amount_refunded="990")
     tell("kept-in-part", "partially_refunded", refund_id="r-4", amount="10", event_id="k")
     review.keep(event("k"), ANNA, "a discount")
     # Refunded before it was paid, failed and then paid, canceled.
