@@ -11,8 +11,11 @@ RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin 
 WORKDIR /app
 
 # Before the code, so that a change of code does not install everything again.
-COPY requirements.txt ./
+COPY requirements.txt requirements-kafka.txt ./
 RUN pip install -r requirements.txt
+# 1: with the client for Kafka targets.
+ARG KAFKA=0
+RUN if [ "$KAFKA" = 1 ]; then pip install -r requirements-kafka.txt; fi
 
 COPY manage.py docker-entrypoint.sh ./
 COPY config config
@@ -25,8 +28,12 @@ COPY templates templates
 RUN SECRET_KEY=only-for-collecting-the-static-files-when-the-image-is-built ALLOWED_HOSTS=unused \
     python manage.py collectstatic --noinput
 
+# A volume that is mounted here for the first time belongs to us by that.
+RUN install --directory --owner=10001 --group=10001 /archive
+
 USER 10001:10001
 ENV HOST=0.0.0.0 \
+    ARCHIVE_DIR=/archive \
     PROMETHEUS_MULTIPROC_DIR=/tmp/prometheus
 EXPOSE 8000
 ENTRYPOINT ["./docker-entrypoint.sh"]

@@ -7,14 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from billing.initiating import Initiation, initiate, record_refused
-from billing.models import (
-    Booking,
-    EntryKind,
-    Order,
-    OutboxDelivery,
-    Payment,
-    Wallet,
-)
+from billing.models import EntryKind, Order, OutboxDelivery, Payment, Wallet
 from billing.outbox.dispatching import dispatch
 from billing.outbox.sinks.views import ViewSink
 from billing.outbox.targets import Kind, Target
@@ -162,7 +155,3 @@ def _skip_a_dead_letter() -> None:
     assert dead is not None
     OutboxDelivery.objects.filter(pk=dead.pk).update(status="DEAD", next_attempt_at=None)
     dead_letters.skip(dead, ANNA, "it need not know")
-
-
-def booking(external_id: str) -> Booking:
-    return Booking.objects.get(order__payments__external_payment_id=external_id)

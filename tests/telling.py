@@ -13,7 +13,7 @@ from threading import Lock, Thread
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from billing.models import OutboxDelivery, OutboxTarget
@@ -60,6 +60,12 @@ def make_due() -> None:
     OutboxDelivery.objects.filter(status="PENDING").update(next_attempt_at=past)
     OutboxTarget.objects.filter(open_until__isnull=False).update(open_until=past)
     OutboxTarget.objects.filter(holder__isnull=False).update(held_until=past)
+
+
+def seconds_until(moment: datetime | None) -> float:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM %s - clock_timestamp())", [moment])
+        return float(cursor.fetchone()[0])
 
 
 def envelope(**fields: Any) -> Envelope:

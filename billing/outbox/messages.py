@@ -80,6 +80,9 @@ def write(*messages: Message) -> None:
                     %(ids)s::uuid[], %(keys)s::uuid[], %(types)s::text[],
                     %(idempotency_keys)s::text[], %(data)s::jsonb[]
                 ) WITH ORDINALITY AS new (id, key, type, idempotency_key, data, place)
+                WHERE NOT EXISTS (
+                    SELECT FROM billing_outboxmessage AS known WHERE known.id = new.id
+                )
                 ON CONFLICT (id) DO NOTHING
                 RETURNING id, key, seq
             )

@@ -42,6 +42,7 @@ def _end_without_lock(user_id: UUID) -> tuple[UUID, datetime]:
     return row.pk, row.current_period_end
 
 
+@pytest.mark.breaks_invariants("grants_do_not_overlap")
 def test_an_extension_is_lost_without_the_lock_of_the_subscription(
     subscription: Subscription, buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,12 @@ def _without_the_other_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "write", lambda *_: None)
 
 
+@pytest.mark.breaks_invariants(
+    "payment_equals_its_facts",
+    "applied_means_one_live_grant",
+    "succeeded_is_accounted_for",
+    "processed_success_was_applied",
+)
 def test_a_payment_is_applied_twice_without_its_lock_and_its_unique_grant(
     known_payment: Payment, buyer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def _without_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wallets, "_change", _change_without_guard(read))
 
 
+@pytest.mark.breaks_invariants("reserved_is_the_sum_of_reservations")
 def test_the_same_money_is_held_twice_without_the_guard_of_the_wallet(
     wallet: Wallet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,9 @@ def _debit(wallet: Wallet) -> Decimal:
     )
 
 
+@pytest.mark.breaks_invariants(
+    "balance_is_the_sum_of_entries", "entries_say_the_balance_after_them"
+)
 def test_a_credit_is_lost_without_the_guard_of_the_wallet(
     wallet: Wallet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +239,7 @@ def _look_then_finish(meeting: Meeting) -> Callable[..., Finished]:
 
 
 @pytest.mark.parametrize("other", [commit, release])
+@pytest.mark.breaks_invariants("reserved_is_the_sum_of_reservations", "reservation_is_spent_once")
 def test_a_reservation_is_finished_twice_when_its_status_is_only_looked_at(
     wallet: Wallet, monkeypatch: pytest.MonkeyPatch, other: Callable[[UUID], Finished]
 ) -> None:

@@ -39,8 +39,8 @@ def message_goes_to_the_read_model() -> Iterator[str]:
 
 
 def deliveries_are_in_order() -> Iterator[str]:
-    """A target gets no message before those about the same payment that were written earlier, unless
-    a person skipped one."""
+    """A target gets no message before the earlier ones about the same payment, unless a person
+    skipped one."""
     return broken_by(
         """
         SELECT delivery.id FROM (

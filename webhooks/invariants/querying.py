@@ -1,4 +1,4 @@
-"""How a rule asks: it streams what breaks it, so that a million rows take no more memory than ten."""
+"""How a rule asks: what breaks it is streamed, so that the memory needed is always the same."""
 
 from __future__ import annotations
 
