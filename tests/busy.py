@@ -55,7 +55,7 @@ def _subscriptions(buyer: User) -> None:
         tell(name, "paid")
     tell("refunded", "refunded", refund_id="r-1", amount_refunded="990")
     tell("shortened", "partially_refunded", refund_id="r-2", amount="90", event_id="s")
-    review.shorten(event("s"), ANNA, "a third of it")
+    review.shorten(event("s"), ANNA, "as much as was refunded")
     tell("revoked", "disputed", event_id="d")
     review.revoke(event("d"), ANNA, "fraud")
     tell("returned", "refunded", refund_id="r-3", amount_refunded="990")

@@ -10,9 +10,11 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.db.models import F
+from django.db.models.functions import Now
 
 from billing import wallets
 from billing.models import Booking, EntryKind, Grant, Order, Payment, Wallet, WalletEntry
+from billing.purchases import subscription_time
 from subscriptions.models import Plan, Subscription, User
 from tests.factories import BookingFactory, OrderFactory, TopupFactory
 from tests.sending import deliver, paid, result
@@ -133,6 +135,45 @@ def test_what_was_revoked_is_not_revoked_again(three: list[Grant]) -> None:
 
     assert list(Grant.objects.order_by("pk").values_list()) == before
     assert AuditEntry.objects.filter(action="payment_revoked").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("act", "before", "told"),
+    [
+        ("take_back", {"revoked_at": Now()}, ["paid", "refunded"]),
+        ("reinstate", {"revoked_at": None}, ["paid", "dispute_lost", "dispute_won"]),
+    ],
+)
+def test_a_grant_that_somebody_else_changed_meanwhile_is_left_alone(
+    buyer: User,
+    monthly: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+    before: dict[str, Any],
+    told: list[str],
+) -> None:
+    """The last guard, with the payment's lock out of the way: everything is rolled back."""
+    real = getattr(subscription_time, act)
+
+    def act_late(grant: Grant, now: datetime) -> Any:
+        Grant.objects.filter(pk=grant.pk).update(**before)
+        return real(grant, now)
+
+    for status in told:
+        if status == told[-1] == "refunded":
+            monkeypatch.setattr(subscription_time, act, act_late)
+        _tell("p", status, event_id=status)
+    kept = list(Grant.objects.values_list()), list(Subscription.objects.values_list())
+    if act == "reinstate":
+        monkeypatch.setattr(subscription_time, act, act_late)
+        with pytest.raises(review.CannotDecide, match="ChangedMeanwhile"):
+            review.reinstate(_event("dispute_won"), ANNA, "won")
+    else:
+        event = _event("refunded")
+        assert (event.status, event.error_message) == ("FAILED_RETRYABLE", "ChangedMeanwhile")
+        assert Grant.objects.get().revoked_at is None
+
+    assert (list(Grant.objects.values_list()), list(Subscription.objects.values_list())) == kept
 
 
 @pytest.mark.parametrize("status", ["paid", "succeeded"])
