@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -11,10 +11,13 @@ from billing.facts import FactKind
 from billing.models import Fact, PaymentStatus
 from billing.money import same_amount
 from billing.refund_sums import (
-    GIVE_BACK,
+    FAILURES,
     RefundTold,
     amount_refunded,
+    is_whole,
+    last_reinstated,
     refunds_told,
+    standing,
     total_refunded,
 )
 
@@ -63,8 +66,8 @@ class Folded:
     # A cancel that may or may not have come after the success: a person must say.
     cancel_unconfirmed: bool
     refunds: tuple[RefundTold, ...]
-    # How many times a person decided.
-    decisions: int
+    # How many facts there are: whatever changes the payment again adds one.
+    facts_heard: int = field(compare=False)
     # A person took back what was given although the money stays.
     staff_revoked: bool
     # What took the money back did not stand (a refund that failed, a dispute won after all): a
@@ -80,23 +83,24 @@ class Folded:
 def fold(facts: Iterable[Fact]) -> Folded:
     """Where facts differ in what they tell of amount, e-mail or plan, the first success counts:
     by the provider's times, and without them by the event's key, never by time of arrival."""
-    ordered = sorted(_latest_readings(facts), key=_provider_order)
+    everything = list(facts)
+    ordered = sorted(_latest_readings(everything), key=_provider_order)
     paid = [fact for fact in ordered if fact.kind == FactKind.PAID]
     cancels = [fact for fact in ordered if fact.kind == FactKind.CANCELED]
     told = _telling_the_sum(ordered, paid)
-    standing = _without_what_failed(ordered)
+    failures = [fact for fact in ordered if fact.kind in FAILURES]
+    # REFUNDED is left only by a person, even when the refund failed: until somebody reinstated,
+    # knowing of the failure, nothing is given.
+    known = [failure for failure in failures if (failure.pk or 0) < last_reinstated(ordered)]
+    status, as_it_stands = _status(ordered, known, told), _status(ordered, failures, told)
     decided = _last_decision(ordered)
-    # REFUNDED is left only by a person, even when the refund failed: until then nothing is given.
-    as_told, as_it_stands = _status(ordered, told), _status(standing, told)
-    status = as_it_stands if decided == FactKind.STAFF_REINSTATED else as_told
-    failed = len(standing) < len(ordered)
-    staff_revoked = decided == FactKind.STAFF_REVOKED
+    staff_revoked = decided is not None and decided.kind == FactKind.STAFF_REVOKED
     return Folded(
         status=status,
         amount=told.amount if told else None,
         currency=told.currency if told else None,
         amount_refunded=amount_refunded(
-            standing, told, fully=as_it_stands is PaymentStatus.REFUNDED
+            ordered, failures, told, fully=as_it_stands is PaymentStatus.REFUNDED
         ),
         email=_first(paid, ordered, "email"),
         plan_code=_first(paid, ordered, "plan_code"),
@@ -104,17 +108,20 @@ def fold(facts: Iterable[Fact]) -> Folded:
         paid_at=(paid[0].paid_at or _when(paid[0])) if paid else None,
         failed_at=_first_time(fact for fact in ordered if fact.kind == FactKind.FAILED),
         canceled_at=_first_time(cancels),
-        disputed=_dispute_is_open(ordered),
+        disputed=_dispute_is_open(standing(ordered, failures)),
         amounts_disagree=_disagree(paid),
         purchases_disagree=_purchases_disagree(paid),
-        cancel_unconfirmed=status is PaymentStatus.SUCCEEDED and _order_unknown(cancels, paid),
+        cancel_unconfirmed=status is PaymentStatus.SUCCEEDED
+        and not staff_revoked
+        and _order_unknown(cancels, paid),
         refunds=tuple(refunds_told(ordered, told)),
-        decisions=sum(fact.kind in _DECISIONS for fact in ordered),
+        facts_heard=len(everything),
         staff_revoked=staff_revoked,
-        reinstatable=failed
-        and (
-            (status is PaymentStatus.REFUNDED and as_it_stands is PaymentStatus.SUCCEEDED)
-            or (status is PaymentStatus.SUCCEEDED and staff_revoked)
+        reinstatable=(status is PaymentStatus.REFUNDED and as_it_stands is PaymentStatus.SUCCEEDED)
+        or (
+            staff_revoked
+            and status is PaymentStatus.SUCCEEDED
+            and any((failure.pk or 0) > (decided.pk or 0) for failure in failures if decided)
         ),
     )
 
@@ -135,40 +142,26 @@ def _provider_order(fact: Fact) -> tuple[datetime, str]:
     return (fact.occurred_at or _END_OF_TIME, fact.event_key)
 
 
-def _without_what_failed(facts: list[Fact]) -> list[Fact]:
-    """Without the refunds that failed in the end and the dispute that was won after all."""
-    failed = {fact.refund_id for fact in facts if fact.kind == FactKind.REFUND_FAILED}
-    won = any(fact.kind == FactKind.DISPUTE_WON for fact in facts)
-    undone = (FactKind.DISPUTED, FactKind.DISPUTE_LOST) if won else ()
-    return [
-        fact
-        for fact in facts
-        if fact.kind not in undone and not (fact.kind in GIVE_BACK and fact.refund_id in failed)
-    ]
-
-
-def _last_decision(facts: list[Fact]) -> str | None:
+def _last_decision(facts: list[Fact]) -> Fact | None:
     decisions = [fact for fact in facts if fact.kind in _DECISIONS]
-    return max(decisions, key=lambda fact: fact.pk or 0).kind if decisions else None
+    return max(decisions, key=lambda fact: fact.pk or 0, default=None)
 
 
-def _status(facts: list[Fact], told: Fact | None) -> PaymentStatus:
-    claims = [_CLAIMS[FactKind(fact.kind)] for fact in facts if _claims_something(fact, told)]
+def _status(facts: list[Fact], failures: list[Fact], told: Fact | None) -> PaymentStatus:
+    left = standing(facts, failures)
+    claims = [
+        _CLAIMS[FactKind(fact.kind)]
+        for fact in left
+        if fact.kind in _CLAIMS and (fact.kind != FactKind.REFUNDED or is_whole(fact, told))
+    ]
     status = max(claims, key=_STRENGTH.index, default=PaymentStatus.RECEIVED)
     if status is not PaymentStatus.SUCCEEDED:
         return status
-    if told and told.amount and total_refunded(facts, told) >= told.amount:
+    if told and told.amount and total_refunded(facts, failures, told) >= told.amount:
         return PaymentStatus.REFUNDED
-    paid = [fact for fact in facts if fact.kind == FactKind.PAID]
-    cancels = [fact for fact in facts if fact.kind == FactKind.CANCELED]
+    paid = [fact for fact in left if fact.kind == FactKind.PAID]
+    cancels = [fact for fact in left if fact.kind == FactKind.CANCELED]
     return PaymentStatus.CANCELED if _money_went_back(cancels, paid) else status
-
-
-def _claims_something(fact: Fact, told: Fact | None) -> bool:
-    """A "refunded" whose own running total is less than what was paid is a partial refund."""
-    if fact.kind == FactKind.REFUNDED and fact.amount_refunded and told and told.amount:
-        return fact.amount_refunded >= told.amount
-    return fact.kind in _CLAIMS
 
 
 def _money_went_back(cancels: list[Fact], paid: list[Fact]) -> bool:
@@ -194,16 +187,13 @@ def _telling_the_sum(ordered: list[Fact], paid: list[Fact]) -> Fact | None:
     """The success itself; what a failed try or a refund was about says nothing about what was
     paid, as long as anything better is known."""
     pending = [fact for fact in ordered if fact.kind == FactKind.PENDING]
-    candidates = [*paid, *pending] if paid else ordered
+    candidates = [*paid, *pending] if paid else [*pending, *ordered]
     return next((fact for fact in candidates if fact.amount and fact.currency), None)
 
 
 def _dispute_is_open(facts: list[Fact]) -> bool:
     kinds = {fact.kind for fact in facts}
-    return FactKind.DISPUTED in kinds and not kinds & {
-        FactKind.DISPUTE_WON,
-        FactKind.DISPUTE_LOST,
-    }
+    return FactKind.DISPUTED in kinds and FactKind.DISPUTE_LOST not in kinds
 
 
 def _disagree(paid: list[Fact]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import UUID
 
 from django.db import connection
@@ -10,6 +11,7 @@ from django.db import connection
 from billing.linking import find_order, find_user
 from billing.models import Order, OrderStatus, Payment, Purchase, Reservation
 from billing.policies import (
+    NO_WALLET_MONEY,
     Objection,
     Price,
     no_such_plan,
@@ -35,10 +37,12 @@ def give(
     user_id: UUID | None,
     overruled: bool,
     plan: Plan | None,
+    reopens_order: bool,
     before_granting: Callable[[], None],
     refused: Objection | None,
 ) -> Effect | Objection:
-    """`user_id`, `overruled` and `plan` are a person's decision. `refused`: link, and no more."""
+    """`user_id`, `overruled`, `plan` and `reopens_order` are a person's decision. `refused`: link,
+    and no more."""
     payment = recorded.payment
     order = _link(payment, user_id)
     if refused:
@@ -46,15 +50,26 @@ def give(
     if payment.user_id is None:
         return nobody_to_give_it_to(payment)
     reservation = spendings.find_reservation(payment)
-    bargain = _strike(recorded, order, reservation, overruled=overruled, plan=plan)
+    reopens = overruled or reopens_order
+    bargain = (
+        _objection_to_source(payment, reservation)
+        or (order and order_objection(order, overruled=reopens))
+        or _strike(recorded, order, reservation, overruled=overruled, plan=plan)
+    )
     if isinstance(bargain, Objection):
         return bargain
+    bargain = replace(bargain, overruled=reopens)
     effect = _exchange(bargain, reservation)
     if isinstance(effect, Objection):
         return effect
     before_granting()
     _grant(recorded, bargain, effect)
     return effect
+
+
+def _objection_to_source(payment: Payment, reservation: Reservation | None) -> Objection | None:
+    refused = reservation is None and spendings.was_refused(payment)
+    return NO_WALLET_MONEY if refused else None
 
 
 def _link(payment: Payment, user_id: UUID | None) -> Order | None:
@@ -92,21 +107,24 @@ def _strike(
     plan: Plan | None,
 ) -> Bargain | Objection:
     payment = recorded.payment
+    prices = []
+    if reservation is not None:
+        held = Price(reservation.amount, reservation.wallet.currency, "the reservation")
+        prices.append(held)
     if order is not None:
-        if objection := order_objection(order, overruled=overruled):
-            return objection
-        price: Price | None = Price(order.amount, order.currency, f"order {order}")
+        prices.append(Price(order.amount, order.currency, f"order {order}"))
         plan = order.plan
     elif reservation is not None:
-        price = Price(reservation.amount, reservation.wallet.currency, "the reservation")
         plan = None
     else:
         offered, price = _offer(recorded)
         plan = (plan or offered) if overruled else offered
         if plan is None:
             return no_such_plan(payment)
-    if price and not overruled and (objection := price_objection(payment, price)):
-        return objection
+        prices += [price] if price else []
+    for price in [] if overruled else prices:
+        if objection := price_objection(payment, price):
+            return objection
     return Bargain(payment=payment, order=order, plan=plan, now=recorded.now, overruled=overruled)
 
 

@@ -60,6 +60,8 @@ def initiate(initiation: Initiation) -> tuple[Payment, bool]:
         return _find(initiation), False
     if initiation.wallet_id is not None:
         _hold(initiation, initiation.wallet_id)
+    else:
+        _check_others_reservation(initiation)
     return created, True
 
 
@@ -155,6 +157,13 @@ def _check_held(payment: Payment, wallet_id: UUID) -> None:
     refused = payment.facts.filter(event_id=_refusal_id(payment))
     if not held.exists() and not refused.exists():
         raise OtherInitiation("this payment_id was used with another wallet, or with none")
+
+
+def _check_others_reservation(initiation: Initiation) -> None:
+    """Money that was reserved beforehand for this payment pays it, if it is the payer's own."""
+    reserved = Reservation.objects.filter(payment_id=initiation.payment_id)
+    if reserved.exclude(wallet__user=initiation.user_id).exists():
+        raise WrongWallet("somebody else's money is reserved for this payment_id")
 
 
 def _name(payment: Payment) -> None:

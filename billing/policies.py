@@ -52,6 +52,11 @@ def price_objection(payment: Payment, price: Price) -> Objection | None:
     return Objection(ErrorCode.AMOUNT_MISMATCH, message)
 
 
+NO_WALLET_MONEY = Objection(
+    ErrorCode.LATE_SUCCESS, "it succeeded although its wallet had had too little money for it"
+)
+
+
 def order_objection(order: Order, *, overruled: bool) -> Objection | None:
     if order.status == OrderStatus.PAID:
         # Not even a person can make one order be paid twice: the first must be taken back first.

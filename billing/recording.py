@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from django.contrib.postgres.functions import TransactionNow
 from django.db import connection
-from django.db.models.functions import Now
+from django.db.models.expressions import RawSQL
 
 from billing.facts import FactKind, Name, PaymentFact
 from billing.fold import Folded, fold
@@ -74,8 +75,7 @@ def record(fact: PaymentFact, source: Source, *, may_create: bool = True) -> Rec
     payment, is_new, now, txid = _find_or_create_locked(
         fact, row, alone, source, may_create=may_create
     )
-    stored = {name: getattr(payment, name) for name in (*FOLDED_FIELDS, *_LINKED_FIELDS)}
-    recorded = Recorded(payment, alone, stored, is_new, now, txid)
+    recorded = Recorded(payment, alone, _stored(payment), is_new, now, txid)
     return recorded if is_new else _folded_again(recorded)
 
 
@@ -94,17 +94,18 @@ def decide(recorded: Recorded, kind: FactKind) -> Recorded:
     return _folded_again(recorded)
 
 
-def retract(source: Source, *, but_not: list[Name]) -> bool:
+def retract(source: Source, *, but_not: list[Name]) -> list[Recorded]:
     """The event, read again, no longer speaks of the payments it spoke of before, except of the
-    one so named. Tells whether one of them was applied: a person must look at that."""
+    one so named. Returns those that it was retracted from just now, under lock and folded again."""
     spoken_of = Fact.objects.filter(event_id=source.event_id).values("payment_id")
-    payments = Payment.objects.filter(pk__in=spoken_of)
-    was_applied = False
-    for payment in payments.order_by("pk").select_for_update():
+    payments = Payment.objects.filter(pk__in=spoken_of).annotate(
+        now=TransactionNow(), txid=RawSQL("pg_current_xact_id()::text", [])
+    )
+    retracted = []
+    for payment in payments.order_by("pk").select_for_update(of=("self",)):
         names = {Name(alias.system, alias.external_id) for alias in payment.aliases.all()}
         if names & set(but_not) or _own_name(payment) in but_not:
             continue
-        was_applied |= payment.subscription_applied_at is not None
         newest = payment.facts.filter(event_id=source.event_id).order_by("-pk").first()
         if newest is None or newest.kind == FactKind.RETRACTED:
             continue
@@ -117,10 +118,9 @@ def retract(source: Source, *, but_not: list[Name]) -> bool:
             received_at=source.received_at,
         )
         folded = fold(payment.facts.all())
-        changed = {name: getattr(folded, name) for name in FOLDED_FIELDS}
-        Payment.objects.filter(pk=payment.pk).update(**changed, updated_at=Now())
-        save_refunds(payment, folded)
-    return was_applied
+        recorded = Recorded(payment, folded, _stored(payment), False, payment.now, payment.txid)
+        retracted.append(_folded_again(recorded))
+    return retracted
 
 
 def save_refunds(payment: Payment, folded: Folded) -> None:
@@ -142,6 +142,10 @@ def save_refunds(payment: Payment, folded: Folded) -> None:
         unique_fields=["payment", "external_refund_id"],
         update_fields=["amount", "currency", "status"],
     )
+
+
+def _stored(payment: Payment) -> dict[str, Any]:
+    return {name: getattr(payment, name) for name in (*FOLDED_FIELDS, *_LINKED_FIELDS)}
 
 
 def _own_name(payment: Payment) -> Name:

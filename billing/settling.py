@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from uuid import UUID
 
-from django.db.models.functions import Now
+from django.db.models import F
+from django.db.models.functions import Greatest, Now
 
 from billing.codes import ErrorCode
 from billing.facts import FactKind
 from billing.giving import give
-from billing.models import Grant, Order, OrderStatus, Payment, PaymentStatus
+from billing.linking import find_order
+from billing.models import Fact, Grant, Order, OrderStatus, Payment, PaymentStatus
 from billing.policies import Objection
-from billing.purchases import kind_of, spendings
+from billing.purchases import bookings, kind_of, spendings
 from billing.purchases.base import Effect, all_or_nothing
 from billing.recording import Recorded, decide, save_refunds
 from billing.recording_sql import FOLDED_FIELDS
@@ -45,8 +47,31 @@ class Settlement:
     linked_now: bool = False
     # The reservation of a payment that came to nothing.
     released: bool = False
+    # Of what was refunded, how much a person has dealt with: by shortening, or by letting it be.
+    shortened_for: Decimal = Decimal(0)
+    kept_for: Decimal = Decimal(0)
+
+    @property
+    def undecided_refund(self) -> bool:
+        """More was refunded than anybody has dealt with, while what it bought is still given."""
+        payment = self.recorded.payment
+        dealt_with = self.shortened_for + self.kept_for
+        return bool(payment.subscription_applied_at) and payment.amount_refunded > dealt_with
+
+    @property
+    def owes_back(self) -> bool:
+        """It was shortened for a refund that failed after all."""
+        payment = self.recorded.payment
+        return bool(payment.subscription_applied_at) and (
+            payment.amount_refunded < self.shortened_for
+        )
+
+    @property
+    def reinstatable(self) -> bool:
+        return self.recorded.folded.reinstatable or self.owes_back
 
 
+NO_AMOUNT = Objection(ErrorCode.PARTIAL_REFUND, "nobody knows of how much it was a part")
 PERSON_SAID_NO = Objection(ErrorCode.PAYMENT_DISMISSED, "a person dismissed this payment before")
 _CAME_TO_NOTHING = (PaymentStatus.FAILED, PaymentStatus.CANCELED, PaymentStatus.REFUNDED)
 
@@ -58,19 +83,40 @@ class ChangedMeanwhile(Exception):
 def settle(recorded: Recorded, decision: Decision, *, dismissed: bool = False) -> Settlement:
     """`dismissed`: a person decided against this payment before; only a person may differ."""
     recorded = _decided(recorded, decision)
+    if recorded.folded.refunds or not recorded.is_new:
+        save_refunds(recorded.payment, recorded.folded)
+    settlement = _settle(recorded, decision, dismissed=dismissed)
+    if not (recorded.folded.refunds or recorded.payment.amount_refunded):
+        return settlement
+    grant = Grant.objects.filter(payment=recorded.payment).first()
+    if grant is None:
+        return settlement
+    return replace(settlement, shortened_for=grant.shortened_for, kept_for=grant.kept_for)
+
+
+def _settle(recorded: Recorded, decision: Decision, *, dismissed: bool) -> Settlement:
     payment, gives = recorded.payment, recorded.folded.gives
     applied = payment.subscription_applied_at is not None
-    if recorded.folded.refunds:
-        save_refunds(payment, recorded.folded)
     if gives and not applied:
         return _give(recorded, decision, dismissed=dismissed)
     if applied and not gives:
         return _take_back(recorded)
     if applied and (decision.shorten or decision.reinstate):
-        return _shorten(recorded)
+        return _shorten(recorded, back=decision.reinstate)
     released = payment.status in _CAME_TO_NOTHING and spendings.let_go(payment)
-    _save(recorded)
+    _close_order(recorded)
+    _save(recorded, "order_id", "user_id")
     return Settlement(recorded, released=released)
+
+
+def keep_despite_refund(event_id: UUID) -> None:
+    """A person let be what was refunded so far of the payment this event is about: shortening for
+    a later refund must not count it."""
+    spoken_of = Fact.objects.filter(event_id=event_id).values("payment_id")
+    for payment in Payment.objects.filter(pk__in=spoken_of).select_for_update():
+        Grant.objects.filter(payment=payment).update(
+            kept_for=Greatest(Decimal(0), payment.amount_refunded - F("shortened_for"))
+        )
 
 
 def _decided(recorded: Recorded, decision: Decision) -> Recorded:
@@ -95,6 +141,7 @@ def _give(recorded: Recorded, decision: Decision, *, dismissed: bool) -> Settlem
         user_id=decision.user_id,
         overruled=decision.overrule,
         plan=decision.plan,
+        reopens_order=decision.reinstate,
         before_granting=lambda: _save(recorded),
         refused=PERSON_SAID_NO if said_no else None,
     )
@@ -119,8 +166,7 @@ def _take_back(recorded: Recorded) -> Settlement:
     because = "staff" if recorded.folded.staff_revoked else payment.status
     _save_grant(grant, live=True, revoked_at=now, revoked_because=because)
     if order:
-        refunded = payment.status == PaymentStatus.REFUNDED
-        _move_order(order, OrderStatus.REFUNDED if refunded else OrderStatus.CANCELED)
+        _move_order(order, _closed(payment))
     payment.subscription_applied_at = None
     _save(recorded, "subscription_applied_at")
     return Settlement(recorded, effect=effect)
@@ -152,22 +198,42 @@ def _objection_to_pay_again(order: Order | None) -> Objection | None:
     return None
 
 
-def _shorten(recorded: Recorded) -> Settlement:
-    """By as much as was refunded since it was shortened last; a refund that failed after all gives
-    that back."""
+def _close_order(recorded: Recorded) -> None:
+    """Money that came and went back before it could give anything ends the order as it would have
+    in any other order of events."""
+    payment = recorded.payment
+    went_back = payment.status in (PaymentStatus.REFUNDED, PaymentStatus.CANCELED)
+    if not (went_back and recorded.folded.paid_at and payment.merchant_uid):
+        return
+    order = find_order(payment.merchant_uid)
+    # An order that another payment pays is not this one's to close.
+    if order is None or order.status == OrderStatus.PAID:
+        return
+    payment.order_id, payment.user_id = order.pk, order.user_id
+    if order.status != _closed(payment):
+        _move_order(order, _closed(payment))
+        bookings.close(order)
+
+
+def _closed(payment: Payment) -> OrderStatus:
+    refunded = payment.status == PaymentStatus.REFUNDED
+    return OrderStatus.REFUNDED if refunded else OrderStatus.CANCELED
+
+
+def _shorten(recorded: Recorded, *, back: bool) -> Settlement:
+    """By as much as was refunded since somebody dealt with it last. `back`: a refund failed after
+    all, and what it was shortened for is given back."""
     payment = recorded.payment
     grant = Grant.objects.get(payment=payment)
-    part = _refunded_since(grant, payment)
-    effect = kind_of(grant.kind).shorten(grant, part, recorded.now) if part else None
+    since = payment.amount_refunded - grant.shortened_for - (0 if back else grant.kept_for)
     _save(recorded)
-    if effect is None or isinstance(effect, Objection):
+    if payment.amount is None or (since >= 0 if back else since <= 0):
+        return Settlement(recorded, objection=None if payment.amount else NO_AMOUNT)
+    effect = kind_of(grant.kind).shorten(grant, since, payment.amount, recorded.now)
+    if isinstance(effect, Objection):
         return Settlement(recorded, objection=effect)
-    _save_grant(grant, live=True, shortened_for=payment.amount_refunded)
+    _save_grant(grant, live=True, shortened_for=grant.shortened_for + since)
     return Settlement(recorded, effect=effect)
-
-
-def _refunded_since(grant: Grant, payment: Payment) -> Decimal:
-    return (payment.amount_refunded - grant.shortened_for) / (payment.amount or Decimal(1))
 
 
 def _locked_order(grant: Grant) -> Order | None:
@@ -184,7 +250,11 @@ def _move_order(order: Order, status: OrderStatus) -> None:
 
 def _save_grant(grant: Grant, *, live: bool, **changes: object) -> None:
     rows = Grant.objects.filter(pk=grant.pk, revoked_at__isnull=live).update(
-        starts_at=grant.starts_at, ends_at=grant.ends_at, unused=grant.unused, **changes
+        starts_at=grant.starts_at,
+        ends_at=grant.ends_at,
+        unused=grant.unused,
+        shortened_by=grant.shortened_by,
+        **changes,
     )
     if rows != 1:
         raise ChangedMeanwhile

@@ -43,12 +43,12 @@ _BY_EFFECT = {
 def messages_of(settlement: Settlement, *, event_id: UUID, event_type: str | None) -> list[Message]:
     """In the order in which it happened, each with the payment as it stands at the end of it.
 
-    An event changes a payment once; whatever changes it again, such as a person's decision, has
-    left one more fact, and is another cause by that.
+    Whatever changes a payment leaves a fact, so that event and number of facts together are a
+    cause that happens once.
     """
     recorded = settlement.recorded
     payment = recorded.payment
-    cause = f"{event_id}:{recorded.folded.decisions}" if recorded.folded.decisions else event_id
+    cause = f"{event_id}:{recorded.folded.facts_heard}"
     data = {"payment": payment_snapshot(payment)}
 
     def message(kind: MessageType, cause: object = cause, **more: Any) -> Message:

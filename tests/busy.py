@@ -102,7 +102,7 @@ def _orders(buyer: User) -> None:
             tell(name, "refunded", email=None, amount_refunded="500")
     tell("order-again", "paid", merchant_uid=payment("order").merchant_uid, amount="500")
     tell("topup-in-part", "partially_refunded", refund_id="r-5", amount="100", event_id="t")
-    review.keep(event("t"), ANNA, "a discount")
+    review.shorten(event("t"), ANNA, "a discount")
     OrderFactory.create(user=buyer)
     BookingFactory.create(order__user=buyer)
 

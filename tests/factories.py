@@ -72,7 +72,7 @@ class OrderFactory(DjangoModelFactory[Order]):
 
 class TopupFactory(OrderFactory):
     buys = Purchase.WALLET_TOPUP
-    plan = None
+    plan = None  # type: ignore[assignment]
     wallet = factory.SubFactory(
         WalletFactory,
         user=factory.SelfAttribute("..user"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from billing.codes import WAITING, ErrorCode
 from billing.facts import FactKind, NotAPayment, PaymentFact
 from billing.fold import same_sum, status_after
-from billing.models import PaymentStatus
+from billing.models import Payment
 from billing.policies import Objection
 from billing.purchases.base import Act
 from billing.recording import JoinsPayments, PaymentUnknown, Recorded
@@ -28,6 +28,7 @@ _REINSTATE = (
     "what took the money back did not stand: reinstate what was given?",
 )
 
+NOT_STARTED_HERE = "no payment that was started here goes by this number yet"
 OTHER_AMOUNT = "another event of this payment told another amount"
 OTHER_PURCHASE = "another event of this payment named another buyer or plan"
 
@@ -44,12 +45,15 @@ class Verdict:
         return ReviewState.OPEN if self.needs_review else None
 
 
-def judge(said: PaymentFact, settlement: Settlement, *, overruled: bool) -> Verdict:
-    recorded, effect = settlement.recorded, settlement.effect
+def judge(
+    said: PaymentFact, settlement: Settlement, *, overruled: bool, siblings: list[WebhookEvent]
+) -> Verdict:
+    """`siblings`: those of the payment's other events that wait, or that a person sees or saw."""
+    effect = settlement.effect
     if effect and effect.act is not Act.GAVE:
-        return _judge_effect(recorded)
+        return _judge_effect(settlement)
     if said.kind is not FactKind.PAID and not effect:
-        return _judge_non_success(said, settlement)
+        return _judge_non_success(said, settlement, siblings)
     return _judge_success(said, settlement, overruled=overruled)
 
 
@@ -57,12 +61,12 @@ def _judge_success(said: PaymentFact, settlement: Settlement, *, overruled: bool
     recorded = settlement.recorded
     if recorded.folded.reinstatable:
         return _for_a_person(*_REINSTATE)
-    if not recorded.folded.gives:
-        return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER, "the money has gone back")
     if settlement.objection:
         return _judge_objection(settlement.objection)
+    if not recorded.folded.gives:
+        return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER, "the money has gone back")
     if settlement.effect:
-        return _judge_given(recorded, overruled=overruled)
+        return _judge_given(settlement, overruled=overruled)
     contradiction = None if overruled else _contradiction(said, recorded)
     return contradiction or _processed(recorded)
 
@@ -76,10 +80,14 @@ def settled_along(settlement: Settlement) -> Callable[[WebhookEvent], bool]:
         moot.add(ErrorCode.PARTIAL_REFUND)
     if act is Act.TOOK_BACK:
         moot |= {ErrorCode.REVOKE_DUE, ErrorCode.WALLET_SHORT}
+    if folded.gives and settlement.recorded.payment.subscription_applied_at:
+        moot.add(ErrorCode.WALLET_SHORT)
     if act is Act.TOOK_BACK or not folded.disputed:
         moot.add(ErrorCode.DISPUTED)
-    if act is Act.REINSTATED or not folded.reinstatable:
+    if not settlement.reinstatable:
         moot.add(ErrorCode.REINSTATE_DUE)
+    if not folded.cancel_unconfirmed:
+        moot.add(ErrorCode.CANCEL_UNCONFIRMED)
     given = act in (Act.GAVE, Act.REINSTATED)
 
     def settled(event: WebhookEvent) -> bool:
@@ -104,8 +112,7 @@ _WAIT_FOR_A_GRANT = WAITING | {
 
 def judge_unrecorded(error: PaymentUnknown | JoinsPayments) -> Verdict:
     if isinstance(error, PaymentUnknown):
-        message = "no payment that was started here goes by this number yet"
-        return Verdict(EventStatus.FAILED_RETRYABLE, ErrorCode.PAYMENT_UNKNOWN, message)
+        return Verdict(EventStatus.FAILED_RETRYABLE, ErrorCode.PAYMENT_UNKNOWN, NOT_STARTED_HERE)
     message = "the names it gives to one payment belong to several"
     return for_review(ErrorCode.PAYMENTS_JOINED, message)
 
@@ -123,8 +130,8 @@ def judge_malformed(error: Malformed) -> Verdict:
     return for_review(ErrorCode.MALFORMED, str(error))
 
 
-def judge_retracted() -> Verdict:
-    message = "read again, this event is about something else; what was given stays given"
+def judge_retracted(payment: Payment, objection: Objection) -> Verdict:
+    message = f"read again, it is not about payment {payment.pk}: {objection.message}"
     return for_review(ErrorCode.REVOKE_DUE, message)
 
 
@@ -138,20 +145,22 @@ def _judge_objection(objection: Objection) -> Verdict:
     return for_review(objection.code, objection.message)
 
 
-def _judge_effect(recorded: Recorded) -> Verdict:
+def _judge_effect(settlement: Settlement) -> Verdict:
     """Something was taken back, or given again, just now."""
-    return _for_a_person(*_REINSTATE) if recorded.folded.reinstatable else _processed(recorded)
+    if settlement.reinstatable:
+        return _for_a_person(*_REINSTATE)
+    return _judge_given(settlement, overruled=True)
 
 
-def _judge_given(recorded: Recorded, *, overruled: bool) -> Verdict:
+def _judge_given(settlement: Settlement, *, overruled: bool) -> Verdict:
     """It was applied just now. What stands against it may have come before it, and must be heard
     all the same."""
-    folded = recorded.folded
+    recorded, folded = settlement.recorded, settlement.recorded.folded
     doubts = [
         (folded.amounts_disagree and not overruled, ErrorCode.AMOUNT_MISMATCH, OTHER_AMOUNT),
         (folded.purchases_disagree and not overruled, ErrorCode.FACTS_DISAGREE, OTHER_PURCHASE),
-        (folded.disputed, *_FOR_A_PERSON[FactKind.DISPUTED]),
-        (folded.amount_refunded > 0, *_FOR_A_PERSON[FactKind.PARTIALLY_REFUNDED]),
+        (folded.disputed and folded.gives, *_FOR_A_PERSON[FactKind.DISPUTED]),
+        (settlement.undecided_refund, *_FOR_A_PERSON[FactKind.PARTIALLY_REFUNDED]),
     ]
     for doubtful, code, message in doubts:
         if doubtful:
@@ -197,21 +206,21 @@ def _names_another(said: PaymentFact, purchase: tuple[str | None, str | None, st
     )
 
 
-def _judge_non_success(said: PaymentFact, settlement: Settlement) -> Verdict:
+def _judge_non_success(
+    said: PaymentFact, settlement: Settlement, siblings: list[WebhookEvent]
+) -> Verdict:
     recorded = settlement.recorded
     payment, folded = recorded.payment, recorded.folded
-    if settlement.objection and (
-        recorded.status_before != PaymentStatus.SUCCEEDED or payment.subscription_applied_at
-    ):
-        # Taking back was refused; or, read again, it no longer stands against the success, and
-        # nobody else waits for that.
-        return _judge_objection(settlement.objection)
-    if folded.reinstatable and said.kind in _MAY_REINSTATE:
+    # Somebody must carry what stands against a success; one of its events is enough.
+    carried_by_another = any(row.status != EventStatus.PROCESSED for row in siblings)
+    if settlement.reinstatable and said.kind in _MAY_REINSTATE:
         return _for_a_person(*_REINSTATE)
+    if settlement.objection and (payment.subscription_applied_at or not carried_by_another):
+        return _judge_objection(settlement.objection)
     if said.kind is FactKind.CANCELED and folded.cancel_unconfirmed:
         return _unconfirmed_cancel(EventStatus.FAILED_FINAL)
-    if payment.subscription_applied_at and _asks_for_a_person(said, recorded):
-        return _for_a_person(*_FOR_A_PERSON.get(said.kind, _REINSTATE))
+    if payment.subscription_applied_at and (asks := _asks_for_a_person(said, settlement, siblings)):
+        return _for_a_person(*asks)
     wanted = status_after(said.kind)
     if wanted is not None and wanted != payment.status:
         return Verdict(EventStatus.IGNORED, ErrorCode.OUT_OF_ORDER)
@@ -225,18 +234,35 @@ _MAY_REINSTATE = (
     FactKind.DISPUTE_LOST,
     FactKind.DISPUTE_WON,
 )
+_ABOUT_REFUNDS = (FactKind.PARTIALLY_REFUNDED, FactKind.REFUNDED)
 
 
-def _asks_for_a_person(said: PaymentFact, recorded: Recorded) -> bool:
+def _asks_for_a_person(
+    said: PaymentFact, settlement: Settlement, siblings: list[WebhookEvent]
+) -> tuple[ErrorCode, str] | None:
     """What was given stands, but not all of its money does."""
-    if said.kind is FactKind.DISPUTED:
-        return recorded.folded.disputed
-    if said.kind is FactKind.REFUND_FAILED:
-        return recorded.payment.amount_refunded < recorded.refunded_before
-    if said.kind not in (FactKind.PARTIALLY_REFUNDED, FactKind.REFUNDED):
-        return False
-    tells_how_much = said.amount_refunded is not None or said.refund_id is not None
-    return not tells_how_much or recorded.payment.amount_refunded > recorded.refunded_before
+    recorded = settlement.recorded
+    asked = any(row.error_code == ErrorCode.PARTIAL_REFUND for row in siblings)
+    if said.kind is FactKind.DISPUTED and recorded.folded.disputed:
+        return _FOR_A_PERSON[FactKind.DISPUTED]
+    rose = recorded.payment.amount_refunded > recorded.refunded_before
+    undecided = rose or (settlement.undecided_refund and not asked)
+    if said.kind in _ABOUT_REFUNDS and (undecided or not _tells_how_much(said, recorded)):
+        return _FOR_A_PERSON[FactKind.PARTIALLY_REFUNDED]
+    # The dispute was in front of it, and is over.
+    if said.kind is FactKind.DISPUTE_WON and settlement.undecided_refund:
+        return _FOR_A_PERSON[FactKind.PARTIALLY_REFUNDED]
+    if said.kind is FactKind.REFUND_FAILED and recorded.payment.amount_refunded > 0:
+        # Of several refunds nobody can tell which one failed.
+        return None if said.refund_id else _REINSTATE
+    return None
+
+
+def _tells_how_much(said: PaymentFact, recorded: Recorded) -> bool:
+    if said.amount_refunded is not None:
+        return True
+    own = [told for told in recorded.folded.refunds if told.refund_id == said.refund_id]
+    return any(told.amount for told in own)
 
 
 def _unconfirmed_cancel(status: EventStatus) -> Verdict:

@@ -7,8 +7,9 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from billing import linking
 from billing.codes import WAITING, ErrorCode
-from billing.models import Fact, Order, Payment
+from billing.models import Fact, Order, Payment, PaymentAlias
 from subscriptions.models import User
+from webhooks import judging
 from webhooks.audit import BY_LINKING, BY_NAMING, Request
 from webhooks.models import ReviewState, WebhookEvent
 from webhooks.running import run
@@ -57,12 +58,28 @@ def sweep_linkable_payments() -> int:
     """Payments whose user or order is there although nobody linked them: made in bulk, too many at
     once, or after recovery had stopped looking. Return how many were applied."""
     applied = _link(linking.payments_whose_user_is_there(), limit=SWEEP_BATCH)
+    _run_callbacks_whose_payment_is_there()
     return applied + _link(
         linking.payments_whose_order_is_there(),
         limit=SWEEP_BATCH,
         codes=_WAITING_FOR_ORDER,
         request=BY_NAMING,
     )
+
+
+def _run_callbacks_whose_payment_is_there() -> None:
+    """Given up, and then their payment was told of, by a message say."""
+    named = PaymentAlias.objects.filter(
+        system=OuterRef("provider"), external_id=OuterRef("external_payment_id")
+    )
+    given_up = _unreviewed().filter(
+        Exists(named),
+        review=ReviewState.OPEN,
+        error_code=ErrorCode.RETRIES_EXHAUSTED,
+        error_message=judging.NOT_STARTED_HERE,
+    )
+    for event in given_up.order_by("pk")[:SWEEP_BATCH]:
+        run(event, BY_NAMING)
 
 
 def waiting_events(
@@ -80,10 +97,11 @@ def _link(
     codes: frozenset[ErrorCode] = _WAITING_OR_STUMBLED,
     request: Request = BY_LINKING,
 ) -> int:
-    facts = Fact.objects.filter(payment=OuterRef(OuterRef("pk"))).values("event_id")
-    waiting = _unreviewed().filter(pk__in=facts, error_code__in=codes)
+    # From the payment to its facts to their events: each step by an index.
+    waiting = _unreviewed().filter(pk=OuterRef("event_id"), error_code__in=codes)
+    facts = Fact.objects.filter(Exists(waiting), payment=OuterRef("pk"))
     applied = 0
-    for payment in payments.filter(Exists(waiting)).order_by("pk")[:limit]:
+    for payment in payments.filter(Exists(facts)).order_by("pk")[:limit]:
         event = waiting_events(payment, codes).first()
         if event is not None:
             applied += run(event, request).change.applied_now

@@ -26,11 +26,12 @@ from billing.recording import (
     record,
     retract,
 )
-from billing.settling import settle
+from billing.settling import Decision, settle
 from billing.telling import messages_of
 from webhooks import archive, judging
 from webhooks.audit import BY_INTAKE, Request
 from webhooks.finishing import finish, record_failure, write_audit
+from webhooks.judging import Verdict
 from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
 from webhooks.outcomes import Change, Outcome, standing
 from webhooks.providers import provider_of
@@ -42,10 +43,6 @@ from webhooks.transactions import short_transaction
 _LOOKS = 5
 # Events of a payment that its being applied, or what a person decides, may settle.
 _OPEN = Q(status=EventStatus.FAILED_RETRYABLE) | Q(review=ReviewState.OPEN)
-# That a person looked at a cancel and left it says nothing against the payment.
-_SAYS_NO = Q(review=ReviewState.DISMISSED, status=EventStatus.FAILED_FINAL) & ~Q(
-    error_code=ErrorCode.CANCEL_UNCONFIRMED
-)
 
 
 def process(
@@ -84,6 +81,7 @@ def _attempt(
 
 
 def _walk(event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: Request) -> Outcome:
+    doubt: Verdict | None = None
     names = _names(event, said)
     event, siblings = _lock(event, names)
     if not _may_run(event, request):
@@ -98,9 +96,20 @@ def _walk(event: WebhookEvent, said: PaymentFact | NotAPayment | None, request: 
         if (names_now := _names(event, said)) != names:
             # It could not be read when it came, or was read as another payment's.
             names, siblings = names_now, _lock(event, names_now)[1]
-        if retract(_source(event), but_not=names if _counts(said) else []):
-            return finish(event, request, judging.judge_retracted())
-    return replace(_settle(event, siblings, said, request), said=said)
+        doubt = _retract(event, names if _counts(said) else [])
+    return replace(_settle(event, siblings, said, request, doubt), said=said)
+
+
+def _retract(event: WebhookEvent, names: list[Name]) -> Verdict | None:
+    """Settle the payments that this event was read as speaking of and no longer speaks of. What
+    cannot be put right by itself is for a person."""
+    doubt = None
+    for recorded in retract(_source(event), but_not=names):
+        settlement = settle(recorded, Decision())
+        write(*messages_of(settlement, event_id=event.pk, event_type=event.event_type))
+        if settlement.objection:
+            doubt = judging.judge_retracted(recorded.payment, settlement.objection)
+    return doubt
 
 
 def _settle(
@@ -108,11 +117,15 @@ def _settle(
     siblings: list[WebhookEvent],
     said: PaymentFact | NotAPayment,
     request: Request,
+    doubt: Verdict | None,
 ) -> Outcome:
     if isinstance(said, NotAPayment):
-        return finish(event, request, judging.judge_non_payment(said))
+        return finish(event, request, doubt or judging.judge_non_payment(said))
     if not _counts(said):
-        return finish(event, request, judging.judge_test_mode())
+        return finish(event, request, doubt or judging.judge_test_mode())
+    if request.decision.overrule and event.error_code == ErrorCode.PAYMENTS_JOINED:
+        # A person has looked: it is about the payment of its own name, and joins nothing.
+        said = replace(said, aliases=())
     try:
         may_create = event.provider not in settings.INITIATED_PROVIDERS
         recorded = record(said, _source(event), may_create=may_create)
@@ -121,8 +134,10 @@ def _settle(
     dismissed = any(_says_no(row) for row in siblings)
     settlement = settle(recorded, request.decision, dismissed=dismissed)
     write(*messages_of(settlement, event_id=event.pk, event_type=event.event_type))
-    verdict = judging.judge(said, settlement, overruled=request.decision.overrule)
-    return finish(event, request, verdict, settlement, siblings)
+    verdict = judging.judge(
+        said, settlement, overruled=request.decision.overrule, siblings=siblings
+    )
+    return finish(event, request, doubt or verdict, settlement, siblings)
 
 
 def _names(event: WebhookEvent, said: PaymentFact | NotAPayment | None) -> list[Name]:
@@ -136,6 +151,8 @@ def _lock(event: WebhookEvent, names: list[Name]) -> tuple[WebhookEvent, list[We
     """The event, and those of the same payment that its outcome may settle or that a person
     dismissed: all event locks are taken first and by id, so that two events of one payment
     cannot wait for each other."""
+    systems, ids = [name.system for name in names], [name.external_id for name in names]
+    # By own name too: a release without aliases may have made the payment a moment ago.
     spoken_of = RawSQL(
         """
         SELECT %s::uuid UNION
@@ -143,8 +160,13 @@ def _lock(event: WebhookEvent, names: list[Name]) -> tuple[WebhookEvent, list[We
         FROM unnest(%s::text[], %s::text[]) AS name (system, external_id)
         JOIN billing_paymentalias AS alias USING (system, external_id)
         JOIN billing_fact AS fact USING (payment_id)
+        UNION
+        SELECT fact.event_id
+        FROM unnest(%s::text[], %s::text[]) AS name (provider, external_payment_id)
+        JOIN billing_payment AS payment USING (provider, external_payment_id)
+        JOIN billing_fact AS fact ON fact.payment_id = payment.id
         """,
-        [event.pk, [name.system for name in names], [name.external_id for name in names]],
+        [event.pk, *2 * (systems, ids)],
     )
     wanted = Q(pk=event.pk) | (
         (_OPEN | Q(review=ReviewState.DISMISSED)) & Q(conflict_of__isnull=True)

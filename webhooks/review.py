@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from billing.codes import ErrorCode
 from billing.models import Payment, PaymentStatus
 from billing.outbox.messages import write
-from billing.settling import Decision
+from billing.settling import Decision, keep_despite_refund
 from billing.telling import subscription_canceled
 from subscriptions.models import Plan, Subscription, SubscriptionStatus, User
 from webhooks import audit
@@ -34,11 +34,18 @@ OVERRULABLE = frozenset(
         ErrorCode.FACTS_DISAGREE,
         ErrorCode.ORDER_CLOSED,
         ErrorCode.LATE_SUCCESS,
+        ErrorCode.PAYMENTS_JOINED,
     }
 )
 # Reasons for review that ask what shall become of a live or a revoked grant.
 ABOUT_WHAT_WAS_GIVEN = frozenset(
-    {ErrorCode.PARTIAL_REFUND, ErrorCode.DISPUTED, ErrorCode.REINSTATE_DUE, ErrorCode.REVOKE_DUE}
+    {
+        ErrorCode.PARTIAL_REFUND,
+        ErrorCode.DISPUTED,
+        ErrorCode.REINSTATE_DUE,
+        ErrorCode.REVOKE_DUE,
+        ErrorCode.CANCEL_UNCONFIRMED,
+    }
 )
 
 
@@ -112,8 +119,11 @@ def keep(event: WebhookEvent, actor: Actor, reason: str) -> None:
     rows = WebhookEvent.objects.filter(
         pk=event.pk, review=ReviewState.OPEN, error_code__in=ABOUT_WHAT_WAS_GIVEN
     )
-    moved = {"review": ReviewState.RESOLVED}
-    _decide(event, rows, moved, actor=actor, action=Action.REVIEW_KEPT, reason=reason)
+    with short_transaction():
+        moved = {"review": ReviewState.RESOLVED}
+        _decide(event, rows, moved, actor=actor, action=Action.REVIEW_KEPT, reason=reason)
+        if event.error_code == ErrorCode.PARTIAL_REFUND:
+            keep_despite_refund(event.pk)
 
 
 def revoke(event: WebhookEvent, actor: Actor, reason: str) -> Outcome:

@@ -46,8 +46,11 @@ class Grant(models.Model):
     revoked_because = models.CharField(max_length=255, null=True)
     # What the revocation took: reinstating gives exactly this back.
     unused = models.DurationField(null=True)
-    # The refunded total for which a person shortened it.
+    # Of what was refunded: for how much a person shortened it, and by how much time that really
+    # was (used time cannot be cut); and for how much it was kept all the same.
     shortened_for = models.DecimalField(max_digits=19, decimal_places=4, db_default=0)
+    shortened_by = models.DurationField(null=True)
+    kept_for = models.DecimalField(max_digits=19, decimal_places=4, db_default=0)
 
     class Meta:
         constraints: ClassVar = [
@@ -80,6 +83,9 @@ class Grant(models.Model):
             ),
             models.CheckConstraint(
                 condition=finite("shortened_for", allow_zero=True), name="grant_shortened_finite"
+            ),
+            models.CheckConstraint(
+                condition=finite("kept_for", allow_zero=True), name="grant_kept_finite"
             ),
             models.UniqueConstraint(
                 fields=["order"],

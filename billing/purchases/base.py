@@ -60,9 +60,11 @@ class Kind(Protocol):
 
     def take_back(self, grant: Grant, now: datetime) -> Effect | Objection: ...
 
-    def shorten(self, grant: Grant, part: Decimal, now: datetime) -> Effect | Objection:
-        """`part` of the payment's sum was refunded since it was shortened last; below zero, when a
-        refund failed after all."""
+    def shorten(
+        self, grant: Grant, by: Decimal, whole: Decimal, now: datetime
+    ) -> Effect | Objection:
+        """`by` of the payment's `whole` sum was refunded since it was shortened last; below zero,
+        when a refund failed after all."""
 
     def reinstate(self, grant: Grant, now: datetime) -> Effect | Objection: ...
 

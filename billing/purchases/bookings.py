@@ -6,7 +6,7 @@ from decimal import Decimal
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
-from billing.models import Booking, BookingStatus, Grant, Purchase
+from billing.models import Booking, BookingStatus, Grant, Order, Purchase
 from billing.policies import Objection
 from billing.purchases.base import Act, Bargain, Effect
 
@@ -27,7 +27,14 @@ def take_back(grant: Grant, now: datetime) -> Effect | Objection:
     return _move(grant, BookingStatus.CONFIRMED, BookingStatus.CANCELED, Act.TOOK_BACK)
 
 
-def shorten(grant: Grant, part: Decimal, now: datetime) -> Objection:
+def close(order: Order) -> None:
+    """Its money went back before it could be confirmed."""
+    Booking.objects.filter(order=order, status=BookingStatus.PENDING).update(
+        status=BookingStatus.CANCELED, updated_at=Now()
+    )
+
+
+def shorten(grant: Grant, by: Decimal, whole: Decimal, now: datetime) -> Objection:
     return Objection(ErrorCode.PARTIAL_REFUND, "a booking cannot be shortened: keep or revoke it")
 
 

@@ -34,6 +34,14 @@ def find_reservation(payment: Payment) -> Reservation | None:
     return reservations.first()
 
 
+def was_refused(payment: Payment) -> bool:
+    """It was to be paid from a wallet that had too little money."""
+    return (
+        payment.initiated_at is not None
+        and payment.facts.filter(event_key=f"refused:{payment.pk}").exists()
+    )
+
+
 def pay(reservation: Reservation, *, overruled: bool) -> Objection | None:
     finished = wallets.commit(reservation.payment_id)
     if finished.reservation.status == ReservationStatus.COMMITTED:
@@ -105,7 +113,7 @@ def take_back(grant: Grant, now: datetime) -> Effect:
     return _effect(grant, Act.TOOK_BACK)
 
 
-def shorten(grant: Grant, part: Decimal, now: datetime) -> Objection:
+def shorten(grant: Grant, by: Decimal, whole: Decimal, now: datetime) -> Objection:
     return Objection(
         ErrorCode.PARTIAL_REFUND, "a payment from a wallet cannot be shortened: keep or revoke it"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from uuid import UUID
 
 from django.db.models import Max, QuerySet
 
@@ -37,42 +36,47 @@ def give(bargain: Bargain) -> Effect | Objection:
 
 def take_back(grant: Grant, now: datetime) -> Effect:
     """Used time stays used: what is cut is what lies ahead."""
+    end_before = _lock(grant)
     starts_at, ends_at = _period(grant)
-    return _cut(grant, max(starts_at, min(now, ends_at)), now, Act.TOOK_BACK)
+    cut_at = max(starts_at, min(now, ends_at))
+    grant.unused = ends_at - cut_at
+    return _cut(grant, cut_at, now, Act.TOOK_BACK, end_before)
 
 
-def shorten(grant: Grant, part: Decimal, now: datetime) -> Effect:
+def shorten(grant: Grant, by: Decimal, whole: Decimal, now: datetime) -> Effect:
+    end_before = _lock(grant)
     starts_at, ends_at = _period(grant)
+    cut_before = grant.shortened_by or timedelta(0)
     length = grant.length or ends_at - starts_at
-    by = timedelta(seconds=round(length.total_seconds() * float(part)))
-    used_until = max(starts_at, min(now, ends_at))
-    if by >= timedelta(0):
-        return _cut(grant, max(used_until, ends_at - by), now, Act.SHORTENED)
-    return _lengthen(grant, -by, now)
+    part = timedelta(seconds=round(length.total_seconds() * float(by / whole)))
+    if by < 0:
+        back = min(-part, cut_before)
+        grant.shortened_by = cut_before - back
+        return _lengthen(grant, back, now, end_before)
+    cut_at = max(starts_at, min(now, ends_at), ends_at - part)
+    grant.shortened_by = cut_before + (ends_at - cut_at)
+    return _cut(grant, cut_at, now, Act.SHORTENED, end_before)
 
 
 def reinstate(grant: Grant, now: datetime) -> Effect:
     """The same grant, as long as what was taken from it, behind all that the customer has now."""
-    return _lengthen(grant, grant.unused or timedelta(0), now)
+    end_before = _lock(grant)
+    unused, grant.unused = grant.unused or timedelta(0), None
+    return _lengthen(grant, unused, now, end_before)
 
 
-def _cut(grant: Grant, ends_at: datetime, now: datetime, act: Act) -> Effect:
-    subscription_id, end_before = _locked(grant)
-    _, end = _period(grant)
-    revoked = act is Act.TOOK_BACK
-    grant.ends_at = ends_at
-    grant.unused = end - ends_at if revoked else None
-    if ends_at < end:  # It ends in the future, so all that lies behind it does.
-        _move_up(_behind(grant, end), to=ends_at)
-    others = _live(subscription_id).exclude(pk=grant.pk).aggregate(end=Max("ends_at"))["end"]
-    ends = [moment for moment in (others, None if revoked else ends_at) if moment]
-    end_after = max(ends, default=min(ends_at, end_before))
-    move_end(subscription_id, to=end_after, now=now)
-    return _effect(grant, act, end_before, end_after)
+def _cut(grant: Grant, cut_at: datetime, now: datetime, act: Act, end_before: datetime) -> Effect:
+    _, ends_at = _period(grant)
+    grant.ends_at = cut_at
+    if cut_at < ends_at:  # It ends in the future, so all that lies behind it does.
+        _move_up(_behind(grant, ends_at), to=cut_at)
+    others = _live(grant).exclude(pk=grant.pk).aggregate(end=Max("ends_at"))["end"]
+    ends = [moment for moment in (others, cut_at if act is Act.SHORTENED else None) if moment]
+    end_after = max(ends, default=min(cut_at, end_before))
+    return _moved(grant, act, end_before, end_after, now)
 
 
-def _lengthen(grant: Grant, by: timedelta, now: datetime) -> Effect:
-    subscription_id, end_before = _locked(grant)
+def _lengthen(grant: Grant, by: timedelta, now: datetime, end_before: datetime) -> Effect:
     starts_at, ends_at = _period(grant)
     if grant.revoked_at is None and ends_at >= now:
         grant.ends_at = ends_at + by
@@ -82,9 +86,7 @@ def _lengthen(grant: Grant, by: timedelta, now: datetime) -> Effect:
         begin = max(end_before, now)
         grant.starts_at = starts_at if ends_at == begin else begin
         grant.ends_at = end_after = begin + by
-    grant.unused = None
-    move_end(subscription_id, to=end_after, now=now)
-    return _effect(grant, Act.REINSTATED, end_before, end_after)
+    return _moved(grant, Act.REINSTATED, end_before, end_after, now)
 
 
 def _move_up(grants: list[Grant], *, to: datetime) -> datetime:
@@ -98,18 +100,22 @@ def _move_up(grants: list[Grant], *, to: datetime) -> datetime:
 
 
 def _behind(grant: Grant, end: datetime) -> list[Grant]:
-    return list(_live(grant.subscription_id).filter(starts_at__gte=end).exclude(pk=grant.pk))
+    return list(_live(grant).filter(starts_at__gte=end).exclude(pk=grant.pk))
 
 
-def _live(subscription_id: UUID | None) -> QuerySet[Grant]:
-    live = Grant.objects.filter(subscription=subscription_id, revoked_at__isnull=True)
+def _live(grant: Grant) -> QuerySet[Grant]:
+    live = Grant.objects.filter(subscription=grant.subscription_id, revoked_at__isnull=True)
     return live.order_by("starts_at", "ends_at", "pk")
 
 
-def _locked(grant: Grant) -> tuple[UUID, datetime]:
+def _lock(grant: Grant) -> datetime:
+    """The subscription's end. What others did to the grant's period before we had its
+    subscription's lock is read again: they may have moved it up."""
     if grant.subscription_id is None:
         raise ValueError("this grant is not of a subscription")
-    return grant.subscription_id, lock_end(grant.subscription_id)
+    end = lock_end(grant.subscription_id)
+    grant.refresh_from_db(fields=["starts_at", "ends_at", "unused", "shortened_by"])
+    return end
 
 
 def _period(grant: Grant) -> tuple[datetime, datetime]:
@@ -118,7 +124,11 @@ def _period(grant: Grant) -> tuple[datetime, datetime]:
     return grant.starts_at, grant.ends_at
 
 
-def _effect(grant: Grant, act: Act, end_before: datetime, end_after: datetime) -> Effect:
+def _moved(
+    grant: Grant, act: Act, end_before: datetime, end_after: datetime, now: datetime
+) -> Effect:
+    if grant.subscription_id is not None:
+        move_end(grant.subscription_id, to=end_after, now=now)
     return Effect(
         act=act,
         kind=Purchase.SUBSCRIPTION,

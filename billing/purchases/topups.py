@@ -28,8 +28,7 @@ def take_back(grant: Grant, now: datetime) -> Effect | Objection:
     return _debit(grant, _left(grant), EntryKind.TOPUP_REVOKED, Act.TOOK_BACK)
 
 
-def shorten(grant: Grant, part: Decimal, now: datetime) -> Effect | Objection:
-    by = _whole(grant) * part
+def shorten(grant: Grant, by: Decimal, whole: Decimal, now: datetime) -> Effect | Objection:
     if by >= 0:
         return _debit(grant, by, EntryKind.TOPUP_REVOKED, Act.SHORTENED)
     wallet_id, _ = _target(grant)

@@ -97,19 +97,17 @@ DISPUTED: Any = (FactKind.DISPUTED, {})
 def test_what_went_back(facts: list[Any], status: str, refunded: int, reinstatable: bool) -> None:
     for order in permutations(facts) if len(facts) < 5 else [facts]:
         folded = fold(_told(*order))
-        assert (folded.status, folded.amount_refunded, folded.reinstatable) == (
-            status,
-            refunded,
-            reinstatable,
-        )
+        assert folded.status == status
+        assert folded.amount_refunded == refunded
+        assert folded.reinstatable is reinstatable
 
 
 def test_a_failed_refund_is_kept_as_failed() -> None:
     folded = fold(_told(_paid(), _part("a", 30), _part("b", 20), _failed("a")))
 
     assert {(told.refund_id, told.amount, told.failed) for told in folded.refunds} == {
-        ("a", 30, True),
-        ("b", 20, False),
+        ("a", Decimal(30), True),
+        ("b", Decimal(20), False),
     }
 
 

@@ -7,21 +7,27 @@ there; with the code as it is it is not.
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection
 
-from billing import giving, recording
+from billing import giving, recording, settling
 from billing.linking import find_order
 from billing.models import Booking, Grant, Order, OutboxMessage, Payment, Wallet
-from billing.settling import settle
+from billing.purchases import subscription_time
+from billing.recording_sql import FIND_OR_CREATE
+from subscriptions.extending import lock_end
 from subscriptions.models import Plan, User
 from tests.factories import BookingFactory, StaffFactory, TopupFactory
 from tests.faults.servers import Web
 from tests.faults.threads import Meeting, at_once
 from tests.faults.truths import assert_periods_adjacent
+from tests.looking import in_another_connection
 from tests.sending import deliver, paid
 from webhooks import process, review
 from webhooks.audit import Actor
@@ -189,13 +195,11 @@ def test_a_charge_becomes_two_payments_without_the_look_at_its_names(
     buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: names that somebody else took at the same moment are left to them."""
-    careless = recording.FIND_OR_CREATE.replace(
-        "DO UPDATE SET payment_id = alias.payment_id", "DO NOTHING"
-    )
-    assert careless != recording.FIND_OR_CREATE
+    careless = FIND_OR_CREATE.replace("DO UPDATE SET payment_id = alias.payment_id", "DO NOTHING")
+    assert careless != FIND_OR_CREATE
     monkeypatch.setattr(recording, "FIND_OR_CREATE", careless)
-    # Before either writes: both have looked and found nothing.
-    monkeypatch.setattr(recording, "names_of", Meeting(2).after(recording.names_of))
+    found = Meeting(2).after(recording._find_or_create_locked)
+    monkeypatch.setattr(recording, "_find_or_create_locked", found)
 
     _deliver_at_once(*_two_names())
 
@@ -216,7 +220,7 @@ def _people() -> list[Actor]:
 def test_two_people_who_revoke_at_once_revoke_once(disputed: WebhookEvent) -> None:
     people = _people()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(process, "settle", Meeting(2).after(settle))
+        monkeypatch.setattr(process, "settle", Meeting(2).after(settling.settle))
         outcomes = at_once(
             *(partial(review.revoke, disputed, person, "fraud") for person in people)
         )
@@ -256,21 +260,39 @@ def test_two_people_who_reinstate_at_once_reinstate_once(disputed: WebhookEvent)
     assert Grant.objects.get().revoked_at is None
 
 
-def test_refunds_of_neighbouring_grants_at_once_leave_no_gap(buyer: User, monthly: Plan) -> None:
+@pytest.mark.parametrize("status", ["refunded", "partially_refunded"])
+def test_taking_back_of_neighbouring_grants_at_once_leaves_no_gap(
+    buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """Whoever has read its own grant may find it moved by the time it has the subscription's
+    lock: another refund came in between."""
     for name in "abcd":
         deliver(paid(external_payment_id=name))
+    told = {"refund_id": "r", "amount": "330"} if status == "partially_refunded" else {}
+    between = [paid(external_payment_id="a", status="refunded")]
 
-    results = _deliver_at_once(
-        *(paid(external_payment_id=name, status="refunded") for name in "ac")
-    )
+    def locked_late(subscription_id: UUID) -> datetime:
+        if between:
+            in_another_connection(deliver, between.pop())
+        return lock_end(subscription_id)
 
-    assert results == ["processed", "processed"]
+    monkeypatch.setattr(subscription_time, "lock_end", locked_late)
+
+    deliver(paid(event_id="c", external_payment_id="c", status=status, **told))
+    if told:
+        event = WebhookEvent.objects.get(external_event_id="c")
+        review.shorten(event, Actor("staff:anna", is_person=True), "a third")
+
+    assert not between
     left = list(Grant.objects.filter(revoked_at__isnull=True).order_by("starts_at"))
-    assert [grant.payment.external_payment_id for grant in left] == ["b", "d"]
-    assert left[1].starts_at == left[0].ends_at
+    assert [g.payment.external_payment_id for g in left] == (
+        ["b", "c", "d"] if told else ["b", "d"]
+    )
+    for earlier, later in pairwise(left):
+        assert later.starts_at == earlier.ends_at
     subscription = left[0].subscription
     assert subscription
-    assert subscription.current_period_end == left[1].ends_at
+    assert subscription.current_period_end == left[-1].ends_at
 
 
 def test_a_payment_and_its_refund_at_once_end_refunded(buyer: User, monthly: Plan) -> None:

@@ -136,7 +136,7 @@ def test_a_fact_that_would_join_two_payments_changes_nothing(buyer: User, monthl
     deliver(paid(external_payment_id="one", aliases={"bank": "b1"}))
     deliver(paid(external_payment_id="two", aliases={"bank": "b2"}))
     before = [
-        list(model.objects.order_by("pk").values_list())  # type: ignore[attr-defined]
+        list(model.objects.order_by("pk").values_list())
         for model in (Payment, PaymentAlias, Fact, Grant, Subscription)
     ]
 
@@ -152,7 +152,7 @@ def test_a_fact_that_would_join_two_payments_changes_nothing(buyer: User, monthl
         "OPEN",
     )
     after = [
-        list(model.objects.order_by("pk").values_list())  # type: ignore[attr-defined]
+        list(model.objects.order_by("pk").values_list())
         for model in (Payment, PaymentAlias, Fact, Grant, Subscription)
     ]
     assert after == before

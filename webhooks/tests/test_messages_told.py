@@ -33,7 +33,7 @@ def _tell(status: str, **fields: Any) -> None:
 
 
 def _told(key: UUID | None = None) -> list[str]:
-    """Of the one payment there is; numbered without gaps, or consumers wait for what never comes."""
+    """Of the one payment there is. Without gaps, or consumers wait for what never comes."""
     key = key or Payment.objects.get().pk
     messages = OutboxMessage.objects.filter(key=key).order_by("seq")
     assert [message.seq for message in messages] == list(range(1, len(messages) + 1))

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from billing.facts import FactKind
-from billing.models import Grant, Payment
+from billing.models import Grant, OutboxMessage, Payment
 from subscriptions.models import Plan, User
 from tests.factories import UserFactory
 from tests.sending import deliver, paid
@@ -86,7 +86,7 @@ def test_what_turns_out_to_be_no_payment_is_taken_out_of_the_books(
     assert not Grant.objects.exists()
 
 
-def test_what_was_given_for_no_payment_is_seen_by_a_person(
+def test_what_was_given_for_no_payment_is_taken_back(
     buyer: User, monthly: Plan, mapping: Mapping
 ) -> None:
     mapping("authorized", FactKind.PAID)
@@ -94,8 +94,12 @@ def test_what_was_given_for_no_payment_is_seen_by_a_person(
     mapping("authorized", None)
     WebhookEvent.objects.update(status="FAILED_FINAL", review="OPEN")
 
-    assert _reprocess("e") == ("FAILED_FINAL", "REVOKE_DUE")
-    assert WebhookEvent.objects.get().review == "OPEN"
+    assert _reprocess("e") == ("IGNORED", "NON_SUCCESS_STATUS")
+    assert Grant.objects.get().revoked_at is not None
+    payment = Payment.objects.get()
+    assert (payment.status, payment.subscription_applied_at) == ("RECEIVED", None)
+    newest = OutboxMessage.objects.order_by("-seq")[0]
+    assert newest.data["payment"]["status"] == "RECEIVED"
 
 
 def test_a_cancel_that_was_none_no_longer_stands_against_the_success(
