@@ -50,7 +50,7 @@ def give(
     if payment.user_id is None:
         return nobody_to_give_it_to(payment)
     reservation = spendings.find_reservation(payment)
-    reopens = overruled or reopens_order
+    reopens = overruled or reopens_order or _closed_by_itself(recorded, order)
     bargain = (
         _objection_to_source(payment, reservation)
         or (order and order_objection(order, overruled=reopens))
@@ -65,6 +65,16 @@ def give(
     before_granting()
     _grant(recorded, bargain, effect)
     return effect
+
+
+def _closed_by_itself(recorded: Recorded, order: Order | None) -> bool:
+    """Canceled and then paid again: no other payment has ever been given anything for the order."""
+    return (
+        order is not None
+        and order.status != OrderStatus.PENDING
+        and recorded.folded.canceled_at is not None
+        and not order.grants.exclude(payment=recorded.payment).exists()
+    )
 
 
 def _objection_to_source(payment: Payment, reservation: Reservation | None) -> Objection | None:

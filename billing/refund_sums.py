@@ -76,7 +76,9 @@ def total_refunded(facts: list[Fact], failures: list[Fact], told: Fact | None) -
     totals = [
         fact.amount_refunded
         for fact in left
-        if fact.amount_refunded is not None and not _is_outdated(fact, failures, facts)
+        if fact.amount_refunded is not None
+        and not _other_currency(fact, told)
+        and not _is_outdated(fact, failures, facts)
     ]
     return max([*sums.values(), *nameless, *totals], default=Decimal(0))
 
@@ -101,6 +103,8 @@ def is_whole(fact: Fact, told: Fact | None) -> bool:
     a partial refund, whatever it calls itself."""
     if told is None or told.amount is None or told.kind in GIVE_BACK:
         return True
+    if _other_currency(fact, told):
+        return False
     own = fact.amount if fact.refund_id else None
     sums = [amount for amount in (fact.amount_refunded, own) if amount is not None]
     return not sums or max(sums) >= told.amount
@@ -135,10 +139,17 @@ def _own_amount(fact: Fact, told: Fact | None) -> Decimal | None:
     it in a partial refund, cannot be this refund's."""
     if fact.amount is None or fact.amount > (fact.amount_refunded or fact.amount):
         return None
+    if _other_currency(fact, told):
+        return None
     whole = told.amount if told else None
     if whole and fact.kind == FactKind.PARTIALLY_REFUNDED and fact.amount >= whole:
         return None
     return min(fact.amount, whole) if whole else fact.amount
+
+
+def _other_currency(fact: Fact, told: Fact | None) -> bool:
+    """Then nobody can tell how much it is of what was paid."""
+    return bool(told and told.currency and fact.currency and fact.currency != told.currency)
 
 
 def _system(fact: Fact) -> str:

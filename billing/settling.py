@@ -119,6 +119,15 @@ def keep_despite_refund(event_id: UUID) -> None:
         )
 
 
+def let_go_of_reservations(event_id: UUID) -> None:
+    """A person decided that the payment this event is about gives nothing: a wallet's money must
+    not be held for it for ever."""
+    spoken_of = Fact.objects.filter(event_id=event_id).values("payment_id")
+    for payment in Payment.objects.filter(pk__in=spoken_of).select_for_update():
+        if payment.subscription_applied_at is None:
+            spendings.let_go(payment)
+
+
 def _decided(recorded: Recorded, decision: Decision) -> Recorded:
     """A decision that fits what is there now; whoever clicked second finds nothing to decide."""
     applied = recorded.payment.subscription_applied_at is not None

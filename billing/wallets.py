@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from billing.models import EntryKind, Reservation, ReservationStatus, Wallet, WalletEntry
+from billing.models import EntryKind, Payment, Reservation, ReservationStatus, Wallet, WalletEntry
 from billing.money import parse_amount, parse_currency
 from subscriptions.ids import time_ordered_id
 from subscriptions.models import User
@@ -70,6 +70,7 @@ def reserve(*, payment_id: UUID, wallet_id: UUID, amount: Decimal) -> Reservatio
     whatever became of it. Two calls at once queue up at the unique payment; should the first be
     refused, its row goes with its savepoint and the second tries for itself."""
     amount = _checked(amount, wallet_id)
+    _check_payer(payment_id, wallet_id, amount)
     is_new = _insert_reservation(payment_id, wallet_id, amount)
     reservation = Reservation.objects.get(payment_id=payment_id)
     if (reservation.wallet_id, reservation.amount) != (wallet_id, amount):
@@ -77,6 +78,17 @@ def reserve(*, payment_id: UUID, wallet_id: UUID, amount: Decimal) -> Reservatio
     if is_new and _change(wallet_id, reserved=amount) is None:
         raise TooLittleMoney("the wallet has too little money")
     return reservation
+
+
+def _check_payer(payment_id: UUID, wallet_id: UUID, amount: Decimal) -> None:
+    """For a payment that is known here, only its own payer's money will do, and just its sum."""
+    payment = Payment.objects.filter(pk=payment_id).first()
+    if payment is None:
+        return
+    wallet = Wallet.objects.get(pk=wallet_id)
+    asked = (wallet.user_id, wallet.currency, amount)
+    if asked != (payment.user_id, payment.currency, payment.amount):
+        raise OtherReservation("this payment has another payer, currency or amount")
 
 
 @transaction.atomic

@@ -57,7 +57,7 @@ def finish(
         attempts=0 if waits else event.attempts,
     )
     event.status, event.error_code, event.review = verdict.status, verdict.code, review
-    finished_along = _finish_siblings(siblings or [], settlement) if settlement else 0
+    finished_along = _finish_siblings(event, siblings or [], settlement) if settlement else 0
     write_audit(event, request, change, ran=True)
     return Outcome(
         result_of(verdict.status, verdict.code),
@@ -166,9 +166,13 @@ def _next_attempt(event: WebhookEvent, age: timedelta, *, waits: bool) -> Combin
     return schedule.after_parking(age) if waits else schedule.after_failure(event.attempts)
 
 
-def _finish_siblings(siblings: list[WebhookEvent], settlement: Settlement) -> int:
+def _finish_siblings(
+    event: WebhookEvent, siblings: list[WebhookEvent], settlement: Settlement
+) -> int:
     """What is settled along with this event; returns how many ended PROCESSED by that."""
     settled = judging.settled_along(settlement)
+    if settlement.effect and settlement.effect.act is not Act.GAVE:
+        siblings = siblings + _opened_meanwhile(settlement, [event, *siblings])
     rows = [row for row in siblings if row.review != ReviewState.DISMISSED and settled(row)]
     unfinished = [row.pk for row in rows if row.status != EventStatus.PROCESSED]
     looked_at = [row.pk for row in rows if row.status == EventStatus.PROCESSED]
@@ -183,6 +187,18 @@ def _finish_siblings(siblings: list[WebhookEvent], settlement: Settlement) -> in
         processed_at=Now(),
         next_attempt_at=None,
         review=Case(When(review=ReviewState.OPEN, then=Value(ReviewState.RESOLVED))),
+    )
+
+
+def _opened_meanwhile(settlement: Settlement, known: list[WebhookEvent]) -> list[WebhookEvent]:
+    """Between our look at the siblings and the payment's lock others may have finished and gone to
+    review. Those that are locked now wait for the payment, and will see for themselves."""
+    facts = settlement.recorded.payment.facts.values("event_id")
+    opened = WebhookEvent.objects.filter(pk__in=facts, review=ReviewState.OPEN)
+    return list(
+        opened.exclude(pk__in=[row.pk for row in known])
+        .defer("payload", "raw_body", "headers")
+        .select_for_update(skip_locked=True, no_key=True)
     )
 
 

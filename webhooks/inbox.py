@@ -14,7 +14,7 @@ from billing.codes import ErrorCode
 from billing.facts import NotAPayment, PaymentFact
 from subscriptions.ids import time_ordered_id
 from webhooks.audit import BY_INTAKE, Action
-from webhooks.models import EventStatus, ReviewState, WebhookEvent
+from webhooks.models import OPEN_STATUSES, EventStatus, ReviewState, WebhookEvent
 from webhooks.providers.base import Delivery, Malformed, Proof, Provider
 from webhooks.transactions import LIMITS, limits
 
@@ -223,7 +223,10 @@ def _with_audit(insert_sql: str) -> str:
             FROM judged CROSS JOIN LATERAL (VALUES
                 (%(audit_id_1)s::uuid, %(received)s),
                 (%(audit_id_2)s::uuid, judged.became),
-                (%(audit_id_3)s::uuid, CASE WHEN is_new THEN %(started)s END)
+                (%(audit_id_3)s::uuid, CASE
+                    WHEN is_new THEN %(started)s
+                    WHEN became = %(deduped)s AND judged.status = ANY(%(open)s) THEN %(started)s
+                END)
             ) AS entry (id, action)
             WHERE entry.action IS NOT NULL
         )
@@ -240,6 +243,7 @@ def _audit_values(values: dict[str, Any]) -> dict[str, Any]:
         "deduped": Action.EVENT_DEDUPED,
         "conflict": Action.CONFLICT_DETECTED,
         "started": Action.PROCESSING_ATTEMPT_STARTED if begins else None,
+        "open": [str(status) for status in OPEN_STATUSES],
         "audit_id_1": time_ordered_id(),
         "audit_id_2": time_ordered_id(),
         "audit_id_3": time_ordered_id(),

@@ -259,6 +259,9 @@ def _asks_for_a_person(
 
 
 def _tells_how_much(said: PaymentFact, recorded: Recorded) -> bool:
+    currency = recorded.payment.currency
+    if said.currency and currency and said.currency != currency:
+        return False
     if said.amount_refunded is not None:
         return True
     own = [told for told in recorded.folded.refunds if told.refund_id == said.refund_id]

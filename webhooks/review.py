@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from billing.codes import ErrorCode
 from billing.models import Payment, PaymentStatus
 from billing.outbox.messages import write
-from billing.settling import Decision, keep_despite_refund
+from billing.settling import Decision, keep_despite_refund, let_go_of_reservations
 from billing.telling import subscription_canceled
 from subscriptions.models import Plan, Subscription, SubscriptionStatus, User
 from webhooks import audit
@@ -167,7 +167,10 @@ def dismiss(event: WebhookEvent, actor: Actor, reason: str) -> None:
         "status": Case(When(parked, then=Value(EventStatus.FAILED_FINAL)), default=F("status")),
         "next_attempt_at": None,
     }
-    _decide(event, rows, moved, actor=actor, action=Action.REVIEW_DISMISSED, reason=reason)
+    with short_transaction():
+        _decide(event, rows, moved, actor=actor, action=Action.REVIEW_DISMISSED, reason=reason)
+        if event.status != EventStatus.PROCESSED:
+            let_go_of_reservations(event.pk)
 
 
 def reopen(event: WebhookEvent, actor: Actor, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from threading import Event
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.utils import timezone

@@ -14,6 +14,7 @@ import pytest
 from django.db import connection
 
 from billing import giving, recording, settling
+from billing.linking import find_user
 from billing.models import Grant, Payment
 from subscriptions import extending
 from subscriptions.models import Plan, Subscription, User
@@ -53,6 +54,8 @@ def test_an_extension_is_lost_without_the_lock_of_the_subscription(
     assert _deliver_at_once(paid(), paid()) == ["processed", "processed"]
 
     first, second = Grant.objects.order_by("ends_at")
+    assert first.ends_at is not None
+    assert second.starts_at is not None
     assert second.starts_at < first.ends_at
     with pytest.raises(AssertionError):
         assert_periods_adjacent(buyer, number=2)
@@ -117,7 +120,7 @@ def _without_the_other_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     """The payment's lock, the condition on its mark and on its status, the messages' numbers."""
     monkeypatch.setattr(recording, "_find_or_create_locked", _record_without_lock)
     # Both have looked for a grant by then.
-    monkeypatch.setattr(giving, "find_user", Meeting(2).after(giving.find_user))
+    monkeypatch.setattr(giving, "find_user", Meeting(2).after(find_user))
     monkeypatch.setattr(giving, "_grant", _grant_without_guard)
     monkeypatch.setattr(settling, "_save", lambda *_: None)
     monkeypatch.setattr(process, "write", lambda *_: None)

@@ -10,7 +10,7 @@ from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.initiating import initiate, learn_provider_txn_id, parse_initiation
+from billing.initiating import BadInitiation, initiate, learn_provider_txn_id, parse_initiation
 from billing.models import Payment, PaymentStatus, PaymentView
 from webhooks import audit, linking
 from webhooks.api import showing
@@ -21,6 +21,7 @@ from webhooks.api.reading import Filters, chosen, moment, one_of, page, required
 from webhooks.api.refusals import no_such
 from webhooks.api.tokens import Scope
 from webhooks.audit import Action, Actor
+from webhooks.providers import all_providers
 from webhooks.providers.fields import required_id
 
 RIGHTS = Rights(
@@ -62,7 +63,11 @@ class ProviderTxnView(ApiView):
 
 
 def _initiate(data: dict[str, Any], actor: Actor) -> Answer:
-    payment, created = initiate(parse_initiation(data))
+    initiation = parse_initiation(data)
+    if initiation.provider not in all_providers():
+        # Its callback, for which money may be held, could never come.
+        raise BadInitiation("provider is not one that can call back here")
+    payment, created = initiate(initiation)
     if created:
         entry = audit.entry(
             Action.PAYMENT_INITIATED,

@@ -171,4 +171,6 @@ def _aliases(payload: dict[str, Any]) -> tuple[Name, ...]:
         raise Malformed(f"aliases must be an object of at most {MAX_ALIASES} names")
     if not all(SYSTEM.fullmatch(system) for system in given):
         raise Malformed("the systems in aliases must be short lower-case words")
+    if Tilda.slug in given:
+        raise Malformed("aliases are other systems' names; our own is external_payment_id")
     return tuple(Name(system, fields.required_id(given, system)) for system in sorted(given))

@@ -163,7 +163,7 @@ def test_the_success_says_who_gets_it_and_which_plan(
     for name in order:
         deliver(events[name])
 
-    assert Grant.objects.get().subscription.user == buyer
+    assert Grant.objects.filter(subscription__user=buyer).count() == 1
     assert Payment.objects.get().email == "buyer@example.com"
 
 
@@ -265,7 +265,7 @@ def test_successes_that_name_different_purchases_go_to_review(
     deliver(paid(event_id="f", external_payment_id="p", **{"plan_id": "monthly", field: other}))
 
     assert _state("f") == ("FAILED_FINAL", "FACTS_DISAGREE", "OPEN")
-    assert Grant.objects.get().subscription.user == buyer
+    assert Grant.objects.filter(subscription__user=buyer).count() == 1
     review.apply_anyway(_event("f"), ANNA, "looked at it")
     assert _state("f") == ("PROCESSED", None, "RESOLVED")
     assert Grant.objects.count() == 1

@@ -130,14 +130,28 @@ def test_what_a_person_took_back_over_a_dispute_can_be_reinstated_once_it_is_won
     ]
 
 
-def test_what_a_person_reinstated_stays_when_the_loss_is_told_again(grant: Grant) -> None:
-    _tell("dispute_lost")
-    _tell("dispute_won")
+def test_what_a_person_reinstated_stays_when_the_old_loss_is_told_again(grant: Grant) -> None:
+    lost, won = "2026-01-02T10:00:00Z", "2026-01-03T10:00:00Z"
+    _tell("dispute_lost", occurred_at=lost)
+    _tell("dispute_won", occurred_at=won)
     review.reinstate(_event("dispute_won"), ANNA, "won after all")
 
-    _tell("dispute_lost", event_id="again")
+    _tell("dispute_lost", event_id="again", occurred_at=lost)
 
     assert Grant.objects.get().revoked_at is None
+
+
+@pytest.mark.parametrize("lost_at", [None, "2026-01-04T10:00:00Z"])
+def test_a_second_loss_takes_back_what_a_person_reinstated(
+    grant: Grant, lost_at: str | None
+) -> None:
+    _tell("dispute_lost", occurred_at="2026-01-02T10:00:00Z" if lost_at else None)
+    _tell("dispute_won", occurred_at="2026-01-03T10:00:00Z" if lost_at else None)
+    review.reinstate(_event("dispute_won"), ANNA, "won after all")
+
+    _tell("dispute_lost", event_id="again", occurred_at=lost_at)
+
+    assert Grant.objects.get().revoked_at is not None
 
 
 def test_a_refund_after_a_reinstatement_is_still_a_refund(grant: Grant) -> None:
