@@ -104,9 +104,12 @@ class Tilda(Provider):
                 live=live,
             )
         try:
-            return _fact(payload, payment_id, status, kind, event_type, live=live)
+            fact = _fact(payload, payment_id, status, kind, event_type, live=live)
         except BadMoney as error:
             raise Malformed(str(error)) from error
+        if any(name.system == self.slug for name in fact.aliases):
+            raise Malformed("aliases are other systems' names; our own is external_payment_id")
+        return fact
 
     def acknowledge(self, result: Result, event_id: str, request_id: str) -> Answer:
         answer = super().acknowledge(result, event_id, request_id)
@@ -171,6 +174,4 @@ def _aliases(payload: dict[str, Any]) -> tuple[Name, ...]:
         raise Malformed(f"aliases must be an object of at most {MAX_ALIASES} names")
     if not all(SYSTEM.fullmatch(system) for system in given):
         raise Malformed("the systems in aliases must be short lower-case words")
-    if Tilda.slug in given:
-        raise Malformed("aliases are other systems' names; our own is external_payment_id")
     return tuple(Name(system, fields.required_id(given, system)) for system in sorted(given))

@@ -183,3 +183,11 @@ def test_names_that_are_none_are_refused(buyer: User, monthly: Plan, aliases: An
 
     assert not Payment.objects.exists()
     assert not PaymentAlias.objects.exists()
+
+
+def test_an_alias_in_our_own_namespace_is_refused(buyer: User, monthly: Plan) -> None:
+    """Else a sender could put its own payment in the place of one that is yet to come."""
+    answer = deliver(paid(external_payment_id="mine", aliases={"tilda": "of-somebody-else"}))
+
+    assert result(answer) == (400, "MALFORMED")
+    assert result(deliver(paid(external_payment_id="of-somebody-else"))) == (200, "processed")

@@ -7,7 +7,6 @@ import re
 from datetime import timedelta
 from io import StringIO
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -27,7 +26,7 @@ from webhooks.tests.test_admin import Staff
 
 pytestmark = pytest.mark.django_db
 
-ONE, TWO = str(uuid4()), str(uuid4())
+ONE, TWO = "0199c0de-0000-4000-8000-00000000000a", "0199c0de-0000-4000-8000-00000000000b"
 # Every URL, the word of its scopes, and what it can be asked.
 URLS = [
     ("/api/orders", "orders", {"GET", "POST"}),

@@ -127,7 +127,8 @@ def test_a_reprocess_whose_file_is_lost_fails_clearly_and_loses_nothing(
 
     outcome = review.reprocess(event, ANNA, "")
 
-    assert (outcome.result, outcome.message) == ("failed_retryable", "ArchiveMissing")
+    assert outcome.result == "failed_retryable"
+    assert (outcome.message or "").startswith("ArchiveMissing: ")
     with pytest.raises(CommandError, match="1 of 1 failed"):
         run_command("reprocess_webhooks", event.pk)
     assert contents() == before

@@ -423,3 +423,13 @@ def test_what_came_back_before_it_was_given_is_heard(buyer: User, monthly: Plan)
     assert _state("e") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
     review.shorten(_event("e"), ANNA, "a third")
     assert Grant.objects.get().shortened_for == 330
+
+
+@pytest.mark.parametrize("status", ["partially_refunded", "refunded"])
+def test_a_refund_in_another_currency_is_for_a_person(month: timedelta, status: str) -> None:
+    _tell(
+        status, refund_id="a", amount="1000", amount_refunded="1000", currency="KRW", event_id="k"
+    )
+
+    assert _refunded() == ("SUCCEEDED", 0)
+    assert _state("k") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")

@@ -133,7 +133,8 @@ def test_an_erased_event_cannot_be_processed_again(gone: User, event_id: str) ->
 
     outcome = review.reprocess(event, ANNA, "")
 
-    assert (outcome.result, outcome.message) == ("failed_retryable", "EventRedacted")
+    assert outcome.result == "failed_retryable"
+    assert (outcome.message or "").startswith("EventRedacted: ")
     assert contents() == before
     with pytest.raises(archives.EventRedacted):
         archives.read(event)
