@@ -18,6 +18,8 @@ _NAMESPACE = UUID("6f5c1c1e-6a0e-5d0b-9a39-74c1a7e0f0d1")
 
 class MessageType(StrEnum):
     PROVIDER_CALLBACK_RECEIVED = "ProviderCallbackReceived"
+    # From before there were messages; the upgrade wrote it.
+    PAYMENT_IMPORTED = "PaymentImported"
     PAYMENT_INITIATED = "PaymentInitiated"
     PAYMENT_NAMED = "PaymentNamed"
     PAYMENT_PROCESSING = "PaymentProcessing"
