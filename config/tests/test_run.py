@@ -40,6 +40,8 @@ class Run:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # Where the tests themselves run in the background, Ctrl-C is ignored from birth.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     @property

@@ -43,7 +43,7 @@ def _end_without_lock(user_id: UUID) -> tuple[UUID, datetime]:
     return row.pk, row.current_period_end
 
 
-@pytest.mark.breaks_invariants("grants_do_not_overlap")
+@pytest.mark.breaks_invariants("grants_do_not_overlap", "subscription_ends_with_its_last_grant")
 def test_an_extension_is_lost_without_the_lock_of_the_subscription(
     subscription: Subscription, buyer: User, monthly: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

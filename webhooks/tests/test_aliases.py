@@ -13,7 +13,8 @@ from billing.models import Fact, Grant, Payment, PaymentAlias
 from subscriptions.models import Plan, Subscription, User
 from tests.refusing import refused
 from tests.sending import SECRET, deliver, paid, result
-from webhooks import providers
+from webhooks import providers, review
+from webhooks.audit import Actor
 from webhooks.models import WebhookEvent
 from webhooks.providers.tilda import Tilda
 
@@ -191,3 +192,18 @@ def test_an_alias_in_our_own_namespace_is_refused(buyer: User, monthly: Plan) ->
 
     assert result(answer) == (400, "MALFORMED")
     assert result(deliver(paid(external_payment_id="of-somebody-else"))) == (200, "processed")
+
+
+def test_a_payment_that_a_release_without_aliases_made_is_known_by_its_own_name(
+    buyer: User, monthly: Plan
+) -> None:
+    deliver(paid(event_id="e", external_payment_id="p", email=None))
+    PaymentAlias.objects.all().delete()
+    person = Actor("staff:anna", is_person=True)
+    review.dismiss(WebhookEvent.objects.get(), person, "refunded there")
+
+    deliver(paid(event_id="later", external_payment_id="p"))
+
+    later = WebhookEvent.objects.get(external_event_id="later")
+    assert later.error_code == "PAYMENT_DISMISSED"
+    assert not Grant.objects.exists()

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from billing.facts import FactKind
-from billing.models import Grant, OutboxMessage, Payment
+from billing.models import Grant, OutboxMessage, Payment, Refund
 from subscriptions.models import Plan, User
 from tests.factories import UserFactory
 from tests.sending import deliver, paid
@@ -67,6 +67,28 @@ def test_the_last_reading_counts_also_when_it_is_the_first_one_again(
 
     assert Payment.objects.get().status == "SUCCEEDED"
     assert Payment.objects.get().facts.count() == 3
+    # It succeeded twice, and both times others hear of it.
+    told = OutboxMessage.objects.filter(type="PaymentSucceeded").order_by("seq")
+    assert len(told) == 2
+    assert OutboxMessage.objects.order_by("-seq")[0].data["payment"]["status"] == "SUCCEEDED"
+
+
+def test_a_refund_that_was_none_leaves_no_refund_behind(
+    buyer: User, monthly: Plan, mapping: Mapping
+) -> None:
+    deliver(paid(event_id="e", external_payment_id="p"))
+    mapping("reversed", FactKind.PARTIALLY_REFUNDED)
+    deliver(
+        paid(event_id="r", external_payment_id="p", status="reversed", refund_id="a", amount="90")
+    )
+    assert Refund.objects.count() == 1
+    mapping("reversed", FactKind.PENDING)
+    WebhookEvent.objects.filter(external_event_id="r").update(status="IGNORED")
+
+    _reprocess("r")
+
+    assert not Refund.objects.exists()
+    assert Payment.objects.get().amount_refunded == 0
 
 
 def test_what_turns_out_to_be_no_payment_is_taken_out_of_the_books(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db.models.functions import Now
 
 from billing import wallets
 from billing.initiating import Initiation, WrongWallet, initiate, record_refused
@@ -13,9 +15,10 @@ from billing.models import EntryKind, Grant, Order, Payment, Reservation, Wallet
 from subscriptions.models import User
 from tests.factories import BookingFactory, OrderFactory, UserFactory
 from tests.sending import deliver, paid, result
-from webhooks import review
+from webhooks import linking, review
 from webhooks.audit import Actor
 from webhooks.models import WebhookEvent
+from webhooks.recovery import recover
 
 pytestmark = pytest.mark.django_db
 ANNA = Actor("staff:anna", is_person=True)
@@ -128,3 +131,26 @@ def test_dismissing_a_payment_lets_its_money_go(buyer: User, wallet: Wallet) -> 
     assert _balance() == (1000, 0)
     assert Reservation.objects.get().status == "RELEASED"
     assert Payment.objects.get().status == "SUCCEEDED"
+
+
+def test_a_callback_that_was_given_up_is_taken_when_its_payment_is_told_of(
+    wallet: Wallet, settings: Any
+) -> None:
+    settings.INITIATED_PROVIDERS = ("tilda",)
+    deliver(paid(external_payment_id="txn-7", email=None, amount="400"))
+    assert WebhookEvent.objects.get().error_code == "PAYMENT_UNKNOWN"
+    last = settings.WEBHOOK_MAX_ATTEMPTS - 1
+    WebhookEvent.objects.update(attempts=last, next_attempt_at=Now())
+    recover(for_s=5)
+    event = WebhookEvent.objects.get()
+    assert (event.error_code, event.review) == ("RETRIES_EXHAUSTED", "OPEN")
+
+    linking.sweep_linkable_payments()
+    assert WebhookEvent.objects.get().status == "FAILED_FINAL"
+    # By a message, say: nobody runs the callback then.
+    _start(wallet, "400", provider_txn_id="txn-7")
+    linking.sweep_linkable_payments()
+
+    event.refresh_from_db()
+    assert (event.status, event.review) == ("PROCESSED", "RESOLVED")
+    assert _balance() == (600, 0)
