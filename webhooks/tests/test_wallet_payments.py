@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
@@ -140,7 +141,7 @@ def test_a_callback_that_was_given_up_is_taken_when_its_payment_is_told_of(
     deliver(paid(external_payment_id="txn-7", email=None, amount="400"))
     assert WebhookEvent.objects.get().error_code == "PAYMENT_UNKNOWN"
     last = settings.WEBHOOK_MAX_ATTEMPTS - 1
-    WebhookEvent.objects.update(attempts=last, next_attempt_at=Now())
+    WebhookEvent.objects.update(attempts=last, next_attempt_at=Now() - timedelta(hours=1))
     recover(for_s=5)
     event = WebhookEvent.objects.get()
     assert (event.error_code, event.review) == ("RETRIES_EXHAUSTED", "OPEN")
