@@ -433,3 +433,19 @@ def test_a_refund_in_another_currency_is_for_a_person(month: timedelta, status: 
 
     assert _refunded() == ("SUCCEEDED", 0)
     assert _state("k") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
+
+
+def test_a_failed_refund_gives_back_what_was_really_cut(month: timedelta) -> None:
+    """A third was refunded when only a day was left: a day was cut, and a day comes back."""
+    by = month - timedelta(days=1)
+    Grant.objects.update(starts_at=F("starts_at") - by, ends_at=F("ends_at") - by)
+    Subscription.objects.update(current_period_end=F("current_period_end") - by)
+    end = Subscription.objects.get().current_period_end
+    _part("a", "330")
+    review.shorten(_event("a"), ANNA, "a third")
+    _tell("refund_failed", refund_id="a", amount=None, event_id="f")
+
+    review.reinstate(_event("f"), ANNA, "bounced")
+
+    assert abs(Subscription.objects.get().current_period_end - end) < timedelta(minutes=1)
+    assert Subscription.objects.get().status == "ACTIVE"
