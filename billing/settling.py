@@ -2,74 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from uuid import UUID
+from dataclasses import replace
 
-from django.db.models import F
-from django.db.models.functions import Greatest, Now
+from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
 from billing.facts import FactKind
 from billing.giving import give
 from billing.linking import find_order
-from billing.models import Fact, Grant, Order, OrderStatus, Payment, PaymentStatus
+from billing.models import Grant, Order, OrderStatus, Payment, PaymentStatus
 from billing.policies import Objection
 from billing.purchases import bookings, kind_of, spendings
-from billing.purchases.base import Effect, all_or_nothing
+from billing.purchases.base import all_or_nothing
 from billing.recording import Recorded, decide, save_refunds
 from billing.recording_sql import FOLDED_FIELDS
-from subscriptions.models import Plan
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a person decided about a payment; it takes the same walk as everything else."""
-
-    user_id: UUID | None = None
-    overrule: bool = False
-    plan: Plan | None = None
-    revoke: bool = False
-    shorten: bool = False
-    reinstate: bool = False
-
-    @property
-    def about_what_was_given(self) -> bool:
-        return self.revoke or self.shorten or self.reinstate
-
-
-@dataclass(frozen=True)
-class Settlement:
-    # After a person's decision, should one have been taken: it is a fact as well.
-    recorded: Recorded
-    objection: Objection | None = None
-    effect: Effect | None = None
-    linked_now: bool = False
-    # The reservation of a payment that came to nothing.
-    released: bool = False
-    # Of what was refunded, how much a person has dealt with: by shortening, or by letting it be.
-    shortened_for: Decimal = Decimal(0)
-    kept_for: Decimal = Decimal(0)
-
-    @property
-    def undecided_refund(self) -> bool:
-        """More was refunded than anybody has dealt with, while what it bought is still given."""
-        payment = self.recorded.payment
-        dealt_with = self.shortened_for + self.kept_for
-        return bool(payment.subscription_applied_at) and payment.amount_refunded > dealt_with
-
-    @property
-    def owes_back(self) -> bool:
-        """It was shortened for a refund that failed after all."""
-        payment = self.recorded.payment
-        return bool(payment.subscription_applied_at) and (
-            payment.amount_refunded < self.shortened_for
-        )
-
-    @property
-    def reinstatable(self) -> bool:
-        return self.recorded.folded.reinstatable or self.owes_back
-
+from billing.settlements import Decision, Settlement
 
 NO_AMOUNT = Objection(ErrorCode.PARTIAL_REFUND, "nobody knows of how much it was a part")
 PERSON_SAID_NO = Objection(ErrorCode.PAYMENT_DISMISSED, "a person dismissed this payment before")
@@ -107,25 +54,6 @@ def _settle(recorded: Recorded, decision: Decision, *, dismissed: bool) -> Settl
     _close_order(recorded)
     _save(recorded, "order_id", "user_id")
     return Settlement(recorded, released=released)
-
-
-def keep_despite_refund(event_id: UUID) -> None:
-    """A person let be what was refunded so far of the payment this event is about: shortening for
-    a later refund must not count it."""
-    spoken_of = Fact.objects.filter(event_id=event_id).values("payment_id")
-    for payment in Payment.objects.filter(pk__in=spoken_of).select_for_update():
-        Grant.objects.filter(payment=payment).update(
-            kept_for=Greatest(Decimal(0), payment.amount_refunded - F("shortened_for"))
-        )
-
-
-def let_go_of_reservations(event_id: UUID) -> None:
-    """A person decided that the payment this event is about gives nothing: a wallet's money must
-    not be held for it for ever."""
-    spoken_of = Fact.objects.filter(event_id=event_id).values("payment_id")
-    for payment in Payment.objects.filter(pk__in=spoken_of).select_for_update():
-        if payment.subscription_applied_at is None:
-            spendings.let_go(payment)
 
 
 def _decided(recorded: Recorded, decision: Decision) -> Recorded:

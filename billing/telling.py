@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from billing.models import PaymentStatus, Purchase
+from billing.models import Payment, PaymentStatus, Purchase
 from billing.money import plain
 from billing.outbox.messages import Message, MessageType
 from billing.outbox.snapshots import payment_snapshot
 from billing.purchases.base import Act, Effect
-from billing.settling import Settlement
+from billing.settlements import Settlement
 from subscriptions.expiry import Expired
 from subscriptions.models import Subscription
 
@@ -74,6 +74,11 @@ def messages_of(settlement: Settlement, *, event_id: UUID, event_type: str | Non
     if settlement.released:
         told.append(message(MessageType.RESERVATION_RELEASED))
     return told
+
+
+def reservation_released(payment: Payment, *, cause: UUID) -> Message:
+    data = {"payment": payment_snapshot(payment)}
+    return Message(MessageType.RESERVATION_RELEASED, payment.pk, cause, data)
 
 
 def subscription_expired(expired: Expired) -> Message:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from billing.settling import Decision
+from billing.settlements import Decision
 from webhooks.models import AuditEntry
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from billing.codes import WAITING, ErrorCode
 from billing.purchases.base import Act
-from billing.settling import Settlement
+from billing.settlements import Settlement
 from webhooks import audit, judging, schedule
 from webhooks.archive import ArchiveError
 from webhooks.audit import Action, Request

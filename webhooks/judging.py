@@ -12,15 +12,13 @@ from billing.models import Payment
 from billing.policies import Objection
 from billing.purchases.base import Act
 from billing.recording import JoinsPayments, PaymentUnknown, Recorded
-from billing.settling import Settlement
+from billing.settlements import Settlement
 from webhooks.models import EventStatus, ReviewState, WebhookEvent
 from webhooks.providers.base import Malformed
 
 # Of a payment whose grant is live: a person must choose.
 _FOR_A_PERSON = {
     FactKind.PARTIALLY_REFUNDED: (ErrorCode.PARTIAL_REFUND, "partly refunded"),
-    # A "refunded" whose own total is less than what was paid.
-    FactKind.REFUNDED: (ErrorCode.PARTIAL_REFUND, "partly refunded"),
     FactKind.DISPUTED: (ErrorCode.DISPUTED, "the customer disputes the payment"),
 }
 _REINSTATE = (

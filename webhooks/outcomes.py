@@ -9,7 +9,7 @@ from uuid import UUID
 from billing.codes import WAITING, ErrorCode
 from billing.facts import NotAPayment, PaymentFact
 from billing.purchases.base import Act
-from billing.settling import Settlement
+from billing.settlements import Settlement
 from webhooks.models import EventStatus, WebhookEvent
 from webhooks.providers.base import Result
 

@@ -26,7 +26,8 @@ from billing.recording import (
     record,
     retract,
 )
-from billing.settling import Decision, settle
+from billing.settlements import Decision
+from billing.settling import settle
 from billing.telling import messages_of
 from webhooks import archive, judging
 from webhooks.audit import BY_INTAKE, Request

@@ -10,9 +10,10 @@ from django.db.models import Case, F, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from billing.codes import ErrorCode
+from billing.letting_be import keep_despite_refund, let_go_of_reservations
 from billing.models import Payment, PaymentStatus
 from billing.outbox.messages import write
-from billing.settling import Decision, keep_despite_refund, let_go_of_reservations
+from billing.settlements import Decision
 from billing.telling import subscription_canceled
 from subscriptions.models import Plan, Subscription, SubscriptionStatus, User
 from webhooks import audit
@@ -170,7 +171,20 @@ def dismiss(event: WebhookEvent, actor: Actor, reason: str) -> None:
     with short_transaction():
         _decide(event, rows, moved, actor=actor, action=Action.REVIEW_DISMISSED, reason=reason)
         if event.status != EventStatus.PROCESSED:
-            let_go_of_reservations(event.pk)
+            released = let_go_of_reservations(event.pk)
+            audit.write(
+                *(
+                    audit.entry(
+                        Action.RESERVATION_RELEASED,
+                        actor,
+                        reason=reason,
+                        event_id=event.pk,
+                        payment_id=payment.pk,
+                        user_id=payment.user_id,
+                    )
+                    for payment in released
+                )
+            )
 
 
 def reopen(event: WebhookEvent, actor: Actor, reason: str) -> None:

@@ -50,16 +50,7 @@ def pay(reservation: Reservation, *, overruled: bool) -> Objection | None:
         return Objection(
             ErrorCode.LATE_SUCCESS, "it succeeded after its reservation had been released"
         )
-    try:
-        wallets.debit(
-            wallet_id=reservation.wallet_id,
-            amount=reservation.amount,
-            kind=EntryKind.SPENDING,
-            payment_id=reservation.payment_id,
-        )
-    except wallets.TooLittleMoney:
-        return Objection(ErrorCode.WALLET_SHORT, "the wallet no longer has the money for it")
-    return None
+    return _debit(reservation, EntryKind.SPENDING)
 
 
 def refund(reservation: Reservation) -> Decimal:
@@ -85,11 +76,15 @@ def let_go(payment: Payment) -> bool:
 
 
 def spend_again(reservation: Reservation) -> Objection | None:
+    return _debit(reservation, EntryKind.SPENDING_REINSTATED)
+
+
+def _debit(reservation: Reservation, kind: EntryKind) -> Objection | None:
     try:
         wallets.debit(
             wallet_id=reservation.wallet_id,
             amount=reservation.amount,
-            kind=EntryKind.SPENDING_REINSTATED,
+            kind=kind,
             payment_id=reservation.payment_id,
         )
     except wallets.TooLittleMoney:

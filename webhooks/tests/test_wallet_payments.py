@@ -12,17 +12,16 @@ from django.db.models.functions import Now
 
 from billing import wallets
 from billing.initiating import Initiation, WrongWallet, initiate, record_refused
-from billing.models import EntryKind, Grant, Order, Payment, Reservation, Wallet
+from billing.models import EntryKind, Grant, Order, OutboxMessage, Payment, Reservation, Wallet
 from subscriptions.models import User
 from tests.factories import BookingFactory, OrderFactory, UserFactory
+from tests.people import ANNA
 from tests.sending import deliver, paid, result
 from webhooks import linking, review
-from webhooks.audit import Actor
-from webhooks.models import WebhookEvent
+from webhooks.models import AuditEntry, WebhookEvent
 from webhooks.recovery import recover
 
 pytestmark = pytest.mark.django_db
-ANNA = Actor("staff:anna", is_person=True)
 
 
 @pytest.fixture
@@ -131,6 +130,9 @@ def test_dismissing_a_payment_lets_its_money_go(buyer: User, wallet: Wallet) -> 
 
     assert _balance() == (1000, 0)
     assert Reservation.objects.get().status == "RELEASED"
+    entry = AuditEntry.objects.get(action="reservation_released")
+    assert (entry.actor, entry.reason, entry.payment_id) == (ANNA.name, "refunded there", payment)
+    assert OutboxMessage.objects.filter(key=payment, type="ReservationReleased").count() == 1
     assert Payment.objects.get().status == "SUCCEEDED"
 
 
