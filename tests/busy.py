@@ -14,12 +14,10 @@ from billing.outbox.targets import Kind, Target
 from billing.wallets import commit, credit, open_wallet, release, reserve
 from subscriptions.models import Subscription, User
 from tests.factories import BookingFactory, OrderFactory, TopupFactory, UserFactory
+from tests.people import ANNA
 from tests.sending import deliver, paid, send
 from webhooks import dead_letters, review
-from webhooks.audit import Actor
 from webhooks.models import WebhookEvent
-
-ANNA = Actor("staff:anna", is_person=True)
 
 
 def make_busy(buyer: User) -> None:

@@ -42,6 +42,17 @@ def effects() -> dict[str, int]:
 NOTHING = {"events": 0, "payments": 0, "facts": 0, "grants": 0, "subscriptions": 0}
 
 
+def event_of(event_id: str) -> WebhookEvent:
+    """By the provider's id; not one that is in conflict with it."""
+    return WebhookEvent.objects.get(external_event_id=event_id, conflict_of=None)
+
+
+def state_of(event_id: str) -> tuple[str, str | None, str | None]:
+    """Status, error code, review."""
+    event = event_of(event_id)
+    return event.status, event.error_code, event.review
+
+
 def counted(name: str, **labels: str) -> float:
     """A metric's value in this process: other test workers share the multiprocess folder."""
     return REGISTRY.get_sample_value(name, labels) or 0.0

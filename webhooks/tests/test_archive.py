@@ -18,10 +18,10 @@ from billing.models import Grant, Payment
 from subscriptions.models import Plan, User
 from tests.factories import StaffFactory
 from tests.looking import contents, effects
+from tests.people import ANNA
 from tests.sending import deliver, paid, result, send, to_bytes
 from webhooks import archive as archives
 from webhooks import review
-from webhooks.audit import Actor
 from webhooks.leases import lease
 from webhooks.models import AuditEntry, WebhookEvent
 from webhooks.providers import provider_of, tilda
@@ -29,8 +29,6 @@ from webhooks.providers.base import Delivery
 from webhooks.tests.archiving import archive, data_files, documents, manifest_of, old_event
 
 pytestmark = pytest.mark.django_db
-
-ANNA = Actor("staff:anna", is_person=True)
 
 
 @pytest.fixture(autouse=True)

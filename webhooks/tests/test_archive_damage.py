@@ -12,16 +12,14 @@ from django.core.management import CommandError
 
 from subscriptions.models import Plan, User
 from tests.looking import contents
+from tests.people import ANNA
 from webhooks import archive as archives
 from webhooks import review
 from webhooks.archive import clearing, files, writing
-from webhooks.audit import Actor
 from webhooks.models import WebhookEvent
 from webhooks.tests.archiving import archive, data_files, documents, old_event, run_command
 
 pytestmark = pytest.mark.django_db
-
-ANNA = Actor("staff:anna", is_person=True)
 
 
 @pytest.fixture(autouse=True)

@@ -11,17 +11,16 @@ from django.db.models.functions import Now
 from billing.models import Grant, Payment
 from subscriptions.models import Plan, Subscription, User
 from tests.factories import OrderFactory, UserFactory
+from tests.people import ANNA
 from tests.refusing import refused
 from tests.sending import deliver, paid
 from webhooks import audit, review, tasks
-from webhooks.audit import Actor
 from webhooks.linking import link_payments_of_order
 from webhooks.models import AuditEntry, WebhookEvent
 from webhooks.recovery import recover
 
 pytestmark = pytest.mark.django_db
 
-ANNA = Actor("staff:anna", is_person=True)
 LONG_AGO = Now() - timedelta(hours=1)
 
 

@@ -10,24 +10,15 @@ from django.db.models.functions import Now
 from billing.models import Grant, Payment
 from subscriptions.models import Plan, User
 from tests.factories import PlanPriceFactory, UserFactory
+from tests.looking import event_of, state_of
+from tests.people import ANNA
 from tests.sending import deliver, paid, result
 from webhooks import finishing, linking, review
-from webhooks.audit import BY_INTAKE, Actor
+from webhooks.audit import BY_INTAKE
 from webhooks.models import AuditEntry, WebhookEvent
 from webhooks.recovery import recover
 
 pytestmark = pytest.mark.django_db
-
-ANNA = Actor("staff:anna", is_person=True)
-
-
-def _event(event_id: str) -> WebhookEvent:
-    return WebhookEvent.objects.get(external_event_id=event_id, conflict_of__isnull=True)
-
-
-def _state(event_id: str) -> tuple[str, str | None, str | None]:
-    event = _event(event_id)
-    return event.status, event.error_code, event.review
 
 
 def _actions() -> set[str]:
@@ -36,11 +27,11 @@ def _actions() -> set[str]:
 
 def test_a_run_that_fails_leaves_a_dismissal_alone(buyer: User, monthly: Plan) -> None:
     deliver(paid(event_id="e", amount="1"))
-    review.dismiss(_event("e"), ANNA, "refunded at the provider")
+    review.dismiss(event_of("e"), ANNA, "refunded at the provider")
 
-    finishing.record_failure(_event("e"), BY_INTAKE, RuntimeError("lock timeout"))
+    finishing.record_failure(event_of("e"), BY_INTAKE, RuntimeError("lock timeout"))
 
-    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "DISMISSED")
+    assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "DISMISSED")
     WebhookEvent.objects.filter(next_attempt_at__isnull=False).update(next_attempt_at=Now())
     recover(for_s=5)
     assert not Grant.objects.exists()
@@ -56,45 +47,45 @@ def test_a_run_that_fails_leaves_an_open_review_in_the_queue(
 
     with monkeypatch.context() as patch:
         patch.setattr("webhooks.process.settle", break_down)
-        outcome = review.apply_anyway(_event("e"), ANNA, "a discount")
+        outcome = review.apply_anyway(event_of("e"), ANNA, "a discount")
 
     assert outcome.code == "PROCESSING_ERROR"
-    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
+    assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
     assert "review_overruled" not in _actions()
-    review.apply_anyway(_event("e"), ANNA, "a discount")
-    assert _state("e") == ("PROCESSED", None, "RESOLVED")
+    review.apply_anyway(event_of("e"), ANNA, "a discount")
+    assert state_of("e") == ("PROCESSED", None, "RESOLVED")
 
 
 def test_a_dismissal_can_be_taken_back(buyer: User, monthly: Plan) -> None:
     deliver(paid(event_id="e", amount="1"))
-    review.dismiss(_event("e"), ANNA, "fraud")
+    review.dismiss(event_of("e"), ANNA, "fraud")
 
     with pytest.raises(review.CannotDecide):
-        review.apply_anyway(_event("e"), ANNA, "not yet")
-    review.reopen(_event("e"), ANNA, "it was not")
-    review.apply_anyway(_event("e"), ANNA, "it was not")
+        review.apply_anyway(event_of("e"), ANNA, "not yet")
+    review.reopen(event_of("e"), ANNA, "it was not")
+    review.apply_anyway(event_of("e"), ANNA, "it was not")
 
     assert Grant.objects.count() == 1
     assert {"review_dismissed", "review_reopened", "review_overruled"} <= _actions()
     with pytest.raises(review.CannotDecide):
-        review.reopen(_event("e"), ANNA, "again")
+        review.reopen(event_of("e"), ANNA, "again")
 
 
 def test_a_dismissal_binds_the_payment_not_only_the_event(buyer: User, monthly: Plan) -> None:
     deliver(paid(event_id="e", external_payment_id="p", amount="500"))
-    review.dismiss(_event("e"), ANNA, "fraud")
+    review.dismiss(event_of("e"), ANNA, "fraud")
     monthly.prices.all().delete()
     PlanPriceFactory.create(plan=monthly, amount="500")
 
     answer = deliver(paid(event_id="f", external_payment_id="p", amount="500"))
 
     assert result(answer) == (200, "failed_final")
-    assert _state("f") == ("FAILED_FINAL", "PAYMENT_DISMISSED", "OPEN")
+    assert state_of("f") == ("FAILED_FINAL", "PAYMENT_DISMISSED", "OPEN")
     deliver(paid(event_id="g", external_payment_id="p", status="pending", amount="500"))
     assert not Grant.objects.exists()
-    review.apply_anyway(_event("f"), ANNA, "looked at it again")
+    review.apply_anyway(event_of("f"), ANNA, "looked at it again")
     assert Grant.objects.count() == 1
-    assert _state("e")[2] == "DISMISSED"
+    assert state_of("e")[2] == "DISMISSED"
 
 
 def test_a_conflict_can_be_believed_after_all(buyer: User, monthly: Plan) -> None:
@@ -124,7 +115,7 @@ def test_linking_what_did_not_succeed_is_refused_and_leaves_no_trace(monthly: Pl
 def test_linking_a_dismissed_payment_says_what_to_do(monthly: Plan) -> None:
     deliver(paid(event_id="e", email=None))
     WebhookEvent.objects.update(status="FAILED_FINAL", review="OPEN", next_attempt_at=None)
-    review.dismiss(_event("e"), ANNA, "refunded")
+    review.dismiss(event_of("e"), ANNA, "refunded")
 
     with pytest.raises(review.CannotDecide, match="Reopen"):
         review.link(Payment.objects.get(), UserFactory.create(), ANNA, "called")
@@ -146,7 +137,7 @@ def test_what_takes_something_back_from_an_applied_payment_is_seen_by_a_person(
     later = {"occurred_at": "2026-01-02T10:00:00Z", "amount_refunded": "90"}
     deliver(paid(event_id="back", external_payment_id="p", status=status, **later))
 
-    assert _state("back") == ("PROCESSED", code, "OPEN")
+    assert state_of("back") == ("PROCESSED", code, "OPEN")
     assert Payment.objects.get().amount_refunded == 90
 
 
@@ -220,7 +211,7 @@ def test_what_came_before_the_grant_is_heard_too(monthly: Plan, status: str, cod
     UserFactory.create(email="late@example.com")
     linking.sweep_linkable_payments()
 
-    assert _state("e") == ("PROCESSED", code, "OPEN")
+    assert state_of("e") == ("PROCESSED", code, "OPEN")
     assert Grant.objects.count() == 1
 
 
@@ -234,11 +225,11 @@ def test_all_of_it_refunded_bit_by_bit_is_refunded(buyer: User, monthly: Plan) -
 def test_what_only_waits_for_a_user_can_be_dismissed(monthly: Plan) -> None:
     deliver(paid(event_id="e", email="late@example.com"))
 
-    review.dismiss(_event("e"), ANNA, "refunded at the provider")
+    review.dismiss(event_of("e"), ANNA, "refunded at the provider")
     UserFactory.create(email="late@example.com")
     linking.sweep_linkable_payments()
 
-    assert _state("e") == ("FAILED_FINAL", "USER_MISSING", "DISMISSED")
+    assert state_of("e") == ("FAILED_FINAL", "USER_MISSING", "DISMISSED")
     assert not Grant.objects.exists()
 
 
@@ -247,11 +238,11 @@ def test_a_dismissal_binds_whatever_it_was_dismissed_for(buyer: User, monthly: P
     WebhookEvent.objects.update(
         status="FAILED_FINAL", error_code="RETRIES_EXHAUSTED", review="OPEN", next_attempt_at=None
     )
-    review.dismiss(_event("e"), ANNA, "fraud")
+    review.dismiss(event_of("e"), ANNA, "fraud")
 
     deliver(paid(event_id="f", external_payment_id="p", occurred_at="2020-01-01T00:00:00Z"))
 
-    assert _state("f") == ("FAILED_FINAL", "PAYMENT_DISMISSED", "OPEN")
+    assert state_of("f") == ("FAILED_FINAL", "PAYMENT_DISMISSED", "OPEN")
 
 
 @pytest.mark.parametrize("field", ["email", "plan_id"])
@@ -264,10 +255,10 @@ def test_successes_that_name_different_purchases_go_to_review(
 
     deliver(paid(event_id="f", external_payment_id="p", **{"plan_id": "monthly", field: other}))
 
-    assert _state("f") == ("FAILED_FINAL", "FACTS_DISAGREE", "OPEN")
+    assert state_of("f") == ("FAILED_FINAL", "FACTS_DISAGREE", "OPEN")
     assert Grant.objects.filter(subscription__user=buyer).count() == 1
-    review.apply_anyway(_event("f"), ANNA, "looked at it")
-    assert _state("f") == ("PROCESSED", None, "RESOLVED")
+    review.apply_anyway(event_of("f"), ANNA, "looked at it")
+    assert state_of("f") == ("PROCESSED", None, "RESOLVED")
     assert Grant.objects.count() == 1
 
 
@@ -280,24 +271,24 @@ def test_a_failed_reprocess_of_an_ignored_event_is_a_failure(
     deliver(paid(event_id="e", status="failed"))
     with monkeypatch.context() as patch:
         patch.setattr("webhooks.process.settle", break_down)
-        outcome = review.reprocess(_event("e"), ANNA)
+        outcome = review.reprocess(event_of("e"), ANNA)
 
     assert (outcome.result, outcome.code) == ("failed_retryable", "PROCESSING_ERROR")
-    assert _state("e") == ("IGNORED", "NON_SUCCESS_STATUS", None)
+    assert state_of("e") == ("IGNORED", "NON_SUCCESS_STATUS", None)
 
 
 def test_the_sweep_finds_users_that_nobody_announced(monthly: Plan) -> None:
     deliver(paid(event_id="e", email="Bulk@example.com"))
     deliver(paid(event_id="dismissed", email="bulk@example.com"))
     WebhookEvent.objects.update(status="FAILED_FINAL", review="OPEN", next_attempt_at=None)
-    review.dismiss(_event("dismissed"), ANNA, "refunded")
+    review.dismiss(event_of("dismissed"), ANNA, "refunded")
     User.objects.bulk_create([User(email="bulk@EXAMPLE.com")])
 
     assert linking.sweep_linkable_payments() == 1
     assert linking.sweep_linkable_payments() == 0
 
-    assert _state("e") == ("PROCESSED", None, "RESOLVED")
-    assert _state("dismissed")[2] == "DISMISSED"
+    assert state_of("e") == ("PROCESSED", None, "RESOLVED")
+    assert state_of("dismissed")[2] == "DISMISSED"
 
 
 def test_a_resend_is_processed_from_the_bytes_that_were_stored(monthly: Plan) -> None:

@@ -8,24 +8,14 @@ import pytest
 
 from billing.models import Grant, Payment
 from subscriptions.models import Plan, Subscription, User
+from tests.looking import event_of, state_of
+from tests.people import ANNA
 from tests.sending import deliver, paid, result
 from webhooks import review
-from webhooks.audit import Actor
 from webhooks.linking import link_waiting_payments
 from webhooks.models import AuditEntry, WebhookEvent
 
 pytestmark = pytest.mark.django_db
-
-ANNA = Actor("staff:anna", is_person=True)
-
-
-def _event(event_id: str) -> WebhookEvent:
-    return WebhookEvent.objects.get(external_event_id=event_id)
-
-
-def _state(event_id: str) -> tuple[str, str | None, str | None]:
-    event = _event(event_id)
-    return event.status, event.error_code, event.review
 
 
 def _tell(status: str, **fields: Any) -> tuple[int, str]:
@@ -42,7 +32,7 @@ def grant(buyer: User, monthly: Plan) -> Grant:
 def test_a_dispute_takes_nothing_and_asks_a_person(grant: Grant) -> None:
     assert _tell("disputed") == (200, "processed")
 
-    assert _state("disputed") == ("PROCESSED", "DISPUTED", "OPEN")
+    assert state_of("disputed") == ("PROCESSED", "DISPUTED", "OPEN")
     assert Payment.objects.get().status == "SUCCEEDED"
     assert Grant.objects.get().revoked_at is None
 
@@ -58,8 +48,8 @@ def test_a_dispute_that_is_lost_is_a_refund(grant: Grant) -> None:
     assert Grant.objects.get().revoked_at is not None
     assert Subscription.objects.get().status == "INACTIVE"
     # Nobody need look at the dispute any more.
-    assert _state("disputed")[2] == "RESOLVED"
-    assert _state("dispute_lost") == ("PROCESSED", None, None)
+    assert state_of("disputed")[2] == "RESOLVED"
+    assert state_of("dispute_lost") == ("PROCESSED", None, None)
 
 
 def test_a_dispute_that_is_won_is_nothing(grant: Grant) -> None:
@@ -74,7 +64,7 @@ def test_a_dispute_that_is_won_is_nothing(grant: Grant) -> None:
         grant.ends_at,
         None,
     )
-    assert _state("disputed")[2] == "RESOLVED"
+    assert state_of("disputed")[2] == "RESOLVED"
 
 
 def test_a_dispute_that_is_over_asks_nobody(grant: Grant) -> None:
@@ -82,13 +72,13 @@ def test_a_dispute_that_is_over_asks_nobody(grant: Grant) -> None:
 
     _tell("disputed")
 
-    assert _state("disputed")[2] is None
+    assert state_of("disputed")[2] is None
 
 
 def test_a_dispute_without_a_grant_asks_nobody(monthly: Plan) -> None:
     _tell("disputed")
 
-    assert _state("disputed") == ("IGNORED", "NON_SUCCESS_STATUS", None)
+    assert state_of("disputed") == ("IGNORED", "NON_SUCCESS_STATUS", None)
 
 
 @pytest.mark.parametrize("lost_first", [True, False])
@@ -113,13 +103,13 @@ def test_what_a_person_took_back_over_a_dispute_can_be_reinstated_once_it_is_won
     grant: Grant,
 ) -> None:
     _tell("disputed")
-    review.revoke(_event("disputed"), ANNA, "looks like fraud")
+    review.revoke(event_of("disputed"), ANNA, "looks like fraud")
     assert Grant.objects.get().revoked_because == "staff"
     assert Payment.objects.get().status == "SUCCEEDED"
 
     _tell("dispute_won")
-    assert _state("dispute_won") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
-    review.reinstate(_event("dispute_won"), ANNA, "it was not")
+    assert state_of("dispute_won") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
+    review.reinstate(event_of("dispute_won"), ANNA, "it was not")
 
     again = Grant.objects.get()
     assert (again.pk, again.revoked_at, again.ends_at) == (grant.pk, None, grant.ends_at)
@@ -134,7 +124,7 @@ def test_what_a_person_reinstated_stays_when_the_old_loss_is_told_again(grant: G
     lost, won = "2026-01-02T10:00:00Z", "2026-01-03T10:00:00Z"
     _tell("dispute_lost", occurred_at=lost)
     _tell("dispute_won", occurred_at=won)
-    review.reinstate(_event("dispute_won"), ANNA, "won after all")
+    review.reinstate(event_of("dispute_won"), ANNA, "won after all")
 
     _tell("dispute_lost", event_id="again", occurred_at=lost)
 
@@ -147,7 +137,7 @@ def test_a_second_loss_takes_back_what_a_person_reinstated(
 ) -> None:
     _tell("dispute_lost", occurred_at="2026-01-02T10:00:00Z" if lost_at else None)
     _tell("dispute_won", occurred_at="2026-01-03T10:00:00Z" if lost_at else None)
-    review.reinstate(_event("dispute_won"), ANNA, "won after all")
+    review.reinstate(event_of("dispute_won"), ANNA, "won after all")
 
     _tell("dispute_lost", event_id="again", occurred_at=lost_at)
 
@@ -157,7 +147,7 @@ def test_a_second_loss_takes_back_what_a_person_reinstated(
 def test_a_refund_after_a_reinstatement_is_still_a_refund(grant: Grant) -> None:
     _tell("dispute_lost")
     _tell("dispute_won")
-    review.reinstate(_event("dispute_won"), ANNA, "won after all")
+    review.reinstate(event_of("dispute_won"), ANNA, "won after all")
 
     _tell("refunded")
 
@@ -168,11 +158,11 @@ def test_a_refund_after_a_reinstatement_is_still_a_refund(grant: Grant) -> None:
 def test_a_dispute_can_be_kept(grant: Grant) -> None:
     _tell("disputed")
 
-    review.keep(_event("disputed"), ANNA, "an old customer")
+    review.keep(event_of("disputed"), ANNA, "an old customer")
     with pytest.raises(review.CannotDecide):
-        review.shorten(_event("disputed"), ANNA, "no")
+        review.shorten(event_of("disputed"), ANNA, "no")
 
-    assert _state("disputed")[2] == "RESOLVED"
+    assert state_of("disputed")[2] == "RESOLVED"
     assert Grant.objects.get().revoked_at is None
 
 

@@ -17,12 +17,13 @@ from pytest_django import Settings
 
 from billing.models import Grant, Order, Payment
 from subscriptions.models import Plan, User
-from tests.busy import ANNA, make_busy
+from tests.busy import make_busy
 from tests.factories import OrderFactory, UserFactory
 from tests.faults.servers import test_database_url
 from tests.invariants import assert_invariants
 from tests.logs import read_logs
 from tests.looking import in_another_connection
+from tests.people import ANNA
 from tests.sending import deliver, paid
 from webhooks import tasks
 from webhooks.invariants.running import RULES, STATEMENT_TIMEOUT_S, check, snapshot, violated

@@ -13,19 +13,13 @@ from billing.models import Booking, OutboxDelivery, OutboxMessage, Payment, Wall
 from billing.outbox.messages import write
 from subscriptions.models import Plan, Subscription, User
 from tests.factories import BookingFactory, OrderFactory, TopupFactory, UserFactory
+from tests.looking import event_of
+from tests.people import ANNA
 from tests.sending import deliver, paid
 from webhooks import review, tasks
-from webhooks.audit import Actor
 from webhooks.linking import link_payments_of_order
-from webhooks.models import WebhookEvent
 
 pytestmark = pytest.mark.django_db
-
-ANNA = Actor("staff:anna", is_person=True)
-
-
-def _event(event_id: str) -> WebhookEvent:
-    return WebhookEvent.objects.get(external_event_id=event_id)
 
 
 def _tell(status: str, **fields: Any) -> None:
@@ -115,11 +109,11 @@ def test_a_partial_refund_and_what_a_person_made_of_it(buyer: User, monthly: Pla
     _tell("paid")
     _tell("partially_refunded", refund_id="a", amount="330", event_id="a")
     _tell("partially_refunded", refund_id="a", amount="330", event_id="again")
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
     _tell("disputed", event_id="d")
-    review.revoke(_event("d"), ANNA, "fraud")
+    review.revoke(event_of("d"), ANNA, "fraud")
     _tell("dispute_won", event_id="w")
-    review.reinstate(_event("w"), ANNA, "it was not")
+    review.reinstate(event_of("w"), ANNA, "it was not")
 
     types = [kind for kind in _told() if kind != "ProviderCallbackReceived"]
     assert types[3:] == [
@@ -136,7 +130,7 @@ def test_a_reinstatement_tells_that_the_payment_succeeded_after_all(
     _tell("paid")
     _tell("dispute_lost")
     _tell("dispute_won", event_id="w")
-    review.reinstate(_event("w"), ANNA, "won")
+    review.reinstate(event_of("w"), ANNA, "won")
 
     assert _told()[-2:] == ["PaymentSucceeded", "SubscriptionReinstated"]
 
@@ -157,7 +151,7 @@ def test_what_waited_is_told_in_order_once_it_is_applied(monthly: Plan) -> None:
     _tell("paid", email="late@example.com", event_id="e")
     assert _told() == ["ProviderCallbackReceived", "PaymentSucceeded"]
     UserFactory.create(email="late@example.com")
-    review.reprocess(_event("e"), ANNA)
+    review.reprocess(event_of("e"), ANNA)
 
     assert _told() == [
         "ProviderCallbackReceived",

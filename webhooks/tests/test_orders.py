@@ -17,26 +17,20 @@ from tests.factories import (
     TopupFactory,
     UserFactory,
 )
+from tests.looking import state_of
+from tests.people import ANNA
 from tests.refusing import refused
 from tests.sending import deliver, paid, result
 from webhooks import linking, review
-from webhooks.audit import Actor
 from webhooks.models import WebhookEvent
 
 pytestmark = pytest.mark.django_db
-
-ANNA = Actor("staff:anna", is_person=True)
 
 
 def _pays(order: Order, **fields: Any) -> dict[str, Any]:
     """No e-mail: only the order says whose it is."""
     told = {"merchant_uid": order.merchant_uid, "email": None, "amount": "500"}
     return paid(**{**told, "currency": order.currency, **fields})
-
-
-def _state(event_id: str) -> tuple[str, str | None, str | None]:
-    event = WebhookEvent.objects.get(external_event_id=event_id)
-    return event.status, event.error_code, event.review
 
 
 def test_an_order_of_a_subscription_extends_it(buyer: User) -> None:
@@ -140,7 +134,7 @@ def test_the_sum_is_that_of_the_order(
         assert booking.status == "CONFIRMED"
     else:
         assert result(answer) == (200, "failed_final")
-        assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
+        assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
         assert (booking.status, Order.objects.get().status) == ("PENDING", "PENDING")
         assert (payment.subscription_applied_at, payment.order) == (None, booking.order)
         assert not Grant.objects.exists()
@@ -151,7 +145,7 @@ def test_a_payment_without_an_amount_is_no_payment_of_an_order(buyer: User) -> N
 
     deliver(_pays(booking.order, event_id="e", amount=None))
 
-    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
+    assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
 
 
 def test_a_person_can_let_another_sum_pass(buyer: User) -> None:
@@ -161,7 +155,7 @@ def test_a_person_can_let_another_sum_pass(buyer: User) -> None:
     event = WebhookEvent.objects.get()
     review.apply_anyway(event, ANNA, "the terminal was wrong")
 
-    assert _state("e") == ("PROCESSED", None, "RESOLVED")
+    assert state_of("e") == ("PROCESSED", None, "RESOLVED")
     # What came in is what goes into the wallet.
     assert Wallet.objects.get().balance == 300
     assert Order.objects.get().status == "PAID"
@@ -173,7 +167,7 @@ def test_other_money_never_goes_into_a_wallet(buyer: User) -> None:
 
     review.apply_anyway(WebhookEvent.objects.get(), ANNA, "by mistake")
 
-    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
+    assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
     assert Wallet.objects.get().balance == 0
 
 
@@ -186,7 +180,7 @@ def test_one_order_paid_twice_is_applied_once(buyer: User, make: Any) -> None:
     answer = deliver(_pays(order, event_id="second"))
 
     assert result(answer) == (200, "failed_final")
-    assert _state("second") == ("FAILED_FINAL", "ORDER_ALREADY_PAID", "OPEN")
+    assert state_of("second") == ("FAILED_FINAL", "ORDER_ALREADY_PAID", "OPEN")
     second = Payment.objects.get(subscription_applied_at__isnull=True)
     assert (second.status, second.order, second.user) == ("SUCCEEDED", order, buyer)
     assert _customer() == before
@@ -212,7 +206,7 @@ def test_not_even_a_person_can_make_one_order_be_paid_twice(buyer: User) -> None
         review.apply_anyway(second, ANNA, "please")
     review.reprocess(second, ANNA)
 
-    assert _state("second") == ("FAILED_FINAL", "ORDER_ALREADY_PAID", "OPEN")
+    assert state_of("second") == ("FAILED_FINAL", "ORDER_ALREADY_PAID", "OPEN")
     assert Grant.objects.count() == 1
 
 
@@ -238,11 +232,11 @@ def test_the_second_payment_takes_over_once_the_first_was_refunded(buyer: User) 
     second = WebhookEvent.objects.get(external_event_id="second")
 
     review.reprocess(second, ANNA)
-    assert _state("second") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
+    assert state_of("second") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
     second.refresh_from_db()
     review.apply_anyway(second, ANNA, "the other one was refunded")
 
-    assert _state("second") == ("PROCESSED", None, "RESOLVED")
+    assert state_of("second") == ("PROCESSED", None, "RESOLVED")
     booking.refresh_from_db()
     assert (booking.status, Order.objects.get().status) == ("CONFIRMED", "PAID")
     live = Grant.objects.get(revoked_at__isnull=True)
@@ -256,7 +250,7 @@ def test_a_closed_order_is_for_a_person(buyer: User, status: str) -> None:
 
     assert result(deliver(_pays(booking.order, event_id="e"))) == (200, "failed_final")
 
-    assert _state("e") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
+    assert state_of("e") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
     booking.refresh_from_db()
     assert booking.status == "PENDING"
     review.apply_anyway(WebhookEvent.objects.get(), ANNA, "still free")
@@ -269,7 +263,7 @@ def test_a_booking_that_does_not_wait_for_a_payment_is_for_a_person(buyer: User)
 
     deliver(_pays(booking.order, event_id="e"))
 
-    assert _state("e") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
+    assert state_of("e") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
     assert Order.objects.get().status == "PENDING"
 
 
@@ -277,13 +271,13 @@ def test_a_booking_that_does_not_wait_for_a_payment_is_for_a_person(buyer: User)
 def test_an_order_that_appears_after_its_payment_gets_it(buyer: User, email: str | None) -> None:
     deliver(paid(event_id="e", merchant_uid="late", email=email, amount="500"))
     code = "USER_MISSING" if email else "UNLINKED_PAYMENT"
-    assert _state("e") == ("FAILED_RETRYABLE", code, None)
+    assert state_of("e") == ("FAILED_RETRYABLE", code, None)
     booking = BookingFactory.create(order__user=buyer, order__merchant_uid="late")
 
     assert linking.link_payments_of_order(booking.order) == 1
     assert linking.link_payments_of_order(booking.order) == 0
 
-    assert _state("e") == ("PROCESSED", None, None)
+    assert state_of("e") == ("PROCESSED", None, None)
     booking.refresh_from_db()
     assert booking.status == "CONFIRMED"
     assert Payment.objects.get().user == buyer
@@ -293,12 +287,12 @@ def test_an_order_resolves_the_mismatch_that_its_absence_made(buyer: User, month
     """By its e-mail and the default plan the sum looked wrong."""
     owner = UserFactory.create()
     deliver(paid(event_id="e", merchant_uid="late", amount="500"))
-    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
+    assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
     order = OrderFactory.create(user=owner, merchant_uid="late")
 
     assert linking.link_payments_of_order(order) == 1
 
-    assert _state("e") == ("PROCESSED", None, "RESOLVED")
+    assert state_of("e") == ("PROCESSED", None, "RESOLVED")
     payment, grant = Payment.objects.get(), Grant.objects.get()
     assert (payment.user, payment.order, grant.plan) == (owner, order, order.plan)
     assert not Subscription.objects.filter(user=buyer).exists()
@@ -312,7 +306,7 @@ def test_an_order_of_another_sum_leaves_the_mismatch_for_a_person(
 
     assert linking.link_payments_of_order(order) == 0
 
-    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
+    assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "OPEN")
     message = WebhookEvent.objects.get().error_message or ""
     assert "order late cost 600" in message
 
@@ -325,7 +319,7 @@ def test_an_order_leaves_alone_what_a_person_dismissed(buyer: User, monthly: Pla
     assert linking.link_payments_of_order(order) == 0
     assert linking.sweep_linkable_payments() == 0
 
-    assert _state("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "DISMISSED")
+    assert state_of("e") == ("FAILED_FINAL", "AMOUNT_MISMATCH", "DISMISSED")
     assert not Grant.objects.exists()
 
 
@@ -336,7 +330,7 @@ def test_of_two_payments_that_waited_for_one_order_one_is_applied(buyer: User) -
 
     assert linking.link_payments_of_order(order) == 1
 
-    assert {_state("one")[1], _state("two")[1]} == {None, "ORDER_ALREADY_PAID"}
+    assert {state_of("one")[1], state_of("two")[1]} == {None, "ORDER_ALREADY_PAID"}
     assert Wallet.objects.get().balance == Decimal(500)
 
 
@@ -346,20 +340,20 @@ def test_the_sweep_finds_orders_that_nobody_announced(buyer: User) -> None:
 
     assert linking.sweep_linkable_payments() == 1
     assert linking.sweep_linkable_payments() == 0
-    assert _state("e") == ("PROCESSED", None, None)
+    assert state_of("e") == ("PROCESSED", None, None)
 
 
 def test_another_event_that_brings_the_order_finishes_what_was_parked(buyer: User) -> None:
     order = OrderFactory.create(user=buyer)
     deliver(_pays(order, event_id="e", external_payment_id="p", merchant_uid=None))
-    assert _state("e") == ("FAILED_RETRYABLE", "UNLINKED_PAYMENT", None)
+    assert state_of("e") == ("FAILED_RETRYABLE", "UNLINKED_PAYMENT", None)
 
     assert result(deliver(_pays(order, event_id="f", external_payment_id="p"))) == (
         200,
         "processed",
     )
 
-    assert _state("e") == ("PROCESSED", None, None)
+    assert state_of("e") == ("PROCESSED", None, None)
     assert Grant.objects.get().order == order
 
 
@@ -369,7 +363,7 @@ def test_successes_that_name_different_orders_go_to_review(buyer: User) -> None:
 
     deliver(_pays(other, event_id="f", external_payment_id="p"))
 
-    assert _state("f") == ("FAILED_FINAL", "FACTS_DISAGREE", "OPEN")
+    assert state_of("f") == ("FAILED_FINAL", "FACTS_DISAGREE", "OPEN")
     assert Grant.objects.get().order == one
     other.refresh_from_db()
     assert other.status == "PENDING"
@@ -396,8 +390,8 @@ def test_failed_before_paid_and_after_it(buyer: User) -> None:
         "ignored",
     ]
 
-    assert _state("early") == ("IGNORED", "NON_SUCCESS_STATUS", None)
-    assert _state("late") == ("IGNORED", "OUT_OF_ORDER", None)
+    assert state_of("early") == ("IGNORED", "NON_SUCCESS_STATUS", None)
+    assert state_of("late") == ("IGNORED", "OUT_OF_ORDER", None)
     booking.refresh_from_db()
     assert (booking.status, Payment.objects.get().status) == ("CONFIRMED", "SUCCEEDED")
 

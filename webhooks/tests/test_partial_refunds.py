@@ -14,23 +14,13 @@ from billing import wallets
 from billing.models import Booking, Grant, Payment, Refund, Wallet
 from subscriptions.models import Plan, Subscription, User
 from tests.factories import BookingFactory, TopupFactory
+from tests.looking import event_of, state_of
+from tests.people import ANNA
 from tests.sending import deliver, paid, result
 from webhooks import review
-from webhooks.audit import Actor
 from webhooks.models import AuditEntry, WebhookEvent
 
 pytestmark = pytest.mark.django_db
-
-ANNA = Actor("staff:anna", is_person=True)
-
-
-def _event(event_id: str) -> WebhookEvent:
-    return WebhookEvent.objects.get(external_event_id=event_id)
-
-
-def _state(event_id: str) -> tuple[str, str | None, str | None]:
-    event = _event(event_id)
-    return event.status, event.error_code, event.review
 
 
 def _tell(status: str, **fields: Any) -> tuple[int, str]:
@@ -76,7 +66,7 @@ def topped_up(buyer: User) -> Wallet:
 def test_a_partial_refund_leaves_the_time_to_a_person(month: timedelta) -> None:
     assert _part("a", "330") == (200, "processed")
 
-    assert _state("a") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
+    assert state_of("a") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
     assert _refunded() == ("SUCCEEDED", 330)
     assert (_length(), Grant.objects.get().revoked_at) == (month, None)
     refund = Refund.objects.get()
@@ -91,7 +81,7 @@ def test_the_same_refund_told_twice_counts_once(month: timedelta) -> None:
 
     assert _refunded() == ("SUCCEEDED", 330)
     assert Refund.objects.count() == 1
-    assert _state("again")[2] is None
+    assert state_of("again")[2] is None
 
 
 def test_different_refunds_add_up_and_each_asks_a_person(month: timedelta) -> None:
@@ -99,7 +89,7 @@ def test_different_refunds_add_up_and_each_asks_a_person(month: timedelta) -> No
     _part("b", "330")
 
     assert _refunded() == ("SUCCEEDED", 660)
-    assert _state("a")[2] == _state("b")[2] == "OPEN"
+    assert state_of("a")[2] == state_of("b")[2] == "OPEN"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +120,7 @@ def test_without_an_id_two_cannot_be_told_from_one_told_twice(month: timedelta) 
 
     assert _refunded() == ("SUCCEEDED", 330)
     # A person can.
-    assert _state("one")[2] == _state("two")[2] == "OPEN"
+    assert state_of("one")[2] == state_of("two")[2] == "OPEN"
 
 
 @pytest.mark.parametrize("how", ["by id", "by running total", "by its own total"])
@@ -151,7 +141,7 @@ def test_parts_that_add_up_to_all_of_it_are_a_full_refund(month: timedelta, how:
 def test_a_refunded_whose_own_total_is_less_is_a_partial_one(month: timedelta) -> None:
     _tell("refunded", event_id="a", amount=None, amount_refunded="100")
 
-    assert _state("a") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
+    assert state_of("a") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
     assert _refunded() == ("SUCCEEDED", 100)
 
 
@@ -189,8 +179,8 @@ def test_a_part_that_failed_makes_a_person_look_when_the_parts_add_up_to_all(
     _tell("refund_failed", refund_id="a", amount=None)
 
     _part("b", "660")
-    assert _state("b") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
-    review.reinstate(_event("b"), ANNA, "a third of the money stayed")
+    assert state_of("b") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
+    review.reinstate(event_of("b"), ANNA, "a third of the money stayed")
 
     assert _refunded() == ("SUCCEEDED", 660)
     assert Grant.objects.get().revoked_at is None
@@ -200,28 +190,28 @@ def test_a_part_that_failed_makes_a_person_look_when_the_parts_add_up_to_all(
 def test_keep_leaves_everything_and_says_who_kept_it(month: timedelta) -> None:
     _part("a", "330")
 
-    review.keep(_event("a"), ANNA, "goodwill")
+    review.keep(event_of("a"), ANNA, "goodwill")
 
-    assert _state("a") == ("PROCESSED", "PARTIAL_REFUND", "RESOLVED")
+    assert state_of("a") == ("PROCESSED", "PARTIAL_REFUND", "RESOLVED")
     assert _length() == month
     entry = AuditEntry.objects.get(action="review_kept")
     assert (entry.actor, entry.reason, entry.event_id) == (
         "staff:anna",
         "goodwill",
-        _event("a").pk,
+        event_of("a").pk,
     )
     with pytest.raises(review.CannotDecide):
-        review.keep(_event("a"), ANNA, "again")
+        review.keep(event_of("a"), ANNA, "again")
 
 
 def test_shorten_takes_as_large_a_part_as_was_refunded(month: timedelta) -> None:
     _part("a", "330")
 
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
 
     assert abs(_length() - month * 2 / 3) <= timedelta(seconds=1)
     assert Subscription.objects.get().current_period_end == _period()[1]
-    assert _state("a")[2] == "RESOLVED"
+    assert state_of("a")[2] == "RESOLVED"
     entry = AuditEntry.objects.get(action="payment_shortened")
     assert (entry.actor, entry.reason) == ("staff:anna", "a third")
     assert Payment.objects.get().subscription_applied_at is not None
@@ -229,12 +219,12 @@ def test_shorten_takes_as_large_a_part_as_was_refunded(month: timedelta) -> None
 
 def test_shorten_twice_shortens_once_and_the_next_part_by_itself(month: timedelta) -> None:
     _part("a", "330")
-    seen = _event("a")
+    seen = event_of("a")
     assert review.shorten(seen, ANNA, "a third").result == "processed"
     assert review.shorten(seen, ANNA, "a third").result == "duplicate"
     _part("b", "330")
 
-    review.shorten(_event("b"), ANNA, "another third")
+    review.shorten(event_of("b"), ANNA, "another third")
 
     assert abs(_length() - month / 3) <= timedelta(seconds=2)
     assert AuditEntry.objects.filter(action="payment_shortened").count() == 2
@@ -244,18 +234,18 @@ def test_one_shortening_covers_all_parts_refunded_so_far(month: timedelta) -> No
     _part("a", "330")
     _part("b", "330")
 
-    review.shorten(_event("b"), ANNA, "both")
+    review.shorten(event_of("b"), ANNA, "both")
 
     assert abs(_length() - month / 3) <= timedelta(seconds=1)
-    assert _state("a")[2] == _state("b")[2] == "RESOLVED"
+    assert state_of("a")[2] == state_of("b")[2] == "RESOLVED"
 
 
 def test_what_a_person_kept_stays_when_another_part_is_shortened(month: timedelta) -> None:
     _part("a", "330")
-    review.keep(_event("a"), ANNA, "goodwill")
+    review.keep(event_of("a"), ANNA, "goodwill")
     _part("b", "330")
 
-    review.shorten(_event("b"), ANNA, "this third")
+    review.shorten(event_of("b"), ANNA, "this third")
 
     assert abs(_length() - month * 2 / 3) <= timedelta(seconds=1)
 
@@ -263,7 +253,7 @@ def test_what_a_person_kept_stays_when_another_part_is_shortened(month: timedelt
 def test_all_of_it_comes_back_when_all_refunds_failed(month: timedelta) -> None:
     """Shortened for one part and revoked for the other; in the end no money went back."""
     _part("a", "330")
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
     _part("b", "660")
     for refund_id in ("a", "b"):
         _tell("refund_failed", refund_id=refund_id, amount=None, event_id=f"f-{refund_id}")
@@ -281,7 +271,7 @@ def test_shorten_takes_only_what_lies_ahead(month: timedelta) -> None:
     Subscription.objects.update(current_period_end=F("current_period_end") - by)
     _part("a", "330")
 
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
 
     assert _length() == month - timedelta(days=1)
     assert Subscription.objects.get().status == "INACTIVE"
@@ -294,7 +284,7 @@ def test_what_lies_behind_a_shortened_grant_moves_up(month: timedelta) -> None:
     assert behind.starts_at
     _part("a", "330")
 
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
 
     moved = Grant.objects.get(pk=behind.pk)
     first = Grant.objects.exclude(pk=behind.pk).get()
@@ -306,26 +296,26 @@ def test_what_lies_behind_a_shortened_grant_moves_up(month: timedelta) -> None:
 
 def test_a_refund_that_failed_after_shortening_can_be_given_back(month: timedelta) -> None:
     _part("a", "330")
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
 
     _tell("refund_failed", refund_id="a", amount=None, event_id="f")
-    assert _state("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
-    review.reinstate(_event("f"), ANNA, "bounced")
+    assert state_of("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
+    review.reinstate(event_of("f"), ANNA, "bounced")
 
     assert abs(_length() - month) <= timedelta(seconds=1)
-    assert _state("f")[2] == "RESOLVED"
+    assert state_of("f")[2] == "RESOLVED"
 
 
 def test_revoke_takes_all_of_it_back_although_the_payment_stands(month: timedelta) -> None:
     _part("a", "330")
 
-    review.revoke(_event("a"), ANNA, "abuse")
+    review.revoke(event_of("a"), ANNA, "abuse")
 
     grant = Grant.objects.get()
     assert (grant.revoked_because, _refunded()) == ("staff", ("SUCCEEDED", 330))
     assert Payment.objects.get().subscription_applied_at is None
     assert Subscription.objects.get().status == "INACTIVE"
-    assert _state("a")[2] == "RESOLVED"
+    assert state_of("a")[2] == "RESOLVED"
     entry = AuditEntry.objects.get(action="payment_revoked")
     assert (entry.actor, entry.reason) == ("staff:anna", "abuse")
     # It stands whatever else comes late.
@@ -335,7 +325,7 @@ def test_revoke_takes_all_of_it_back_although_the_payment_stands(month: timedelt
 
 def test_revoke_twice_revokes_once(month: timedelta) -> None:
     _part("a", "330")
-    seen = _event("a")
+    seen = event_of("a")
 
     assert review.revoke(seen, ANNA, "abuse").result == "processed"
     assert review.revoke(seen, ANNA, "abuse").result == "duplicate"
@@ -349,9 +339,9 @@ def test_revoke_resolves_its_review_although_a_dispute_was_won_before(month: tim
     _tell("dispute_won")
     _part("a", "330")
 
-    review.revoke(_event("a"), ANNA, "abuse")
+    review.revoke(event_of("a"), ANNA, "abuse")
 
-    assert _state("a")[2] == "RESOLVED"
+    assert state_of("a")[2] == "RESOLVED"
 
 
 @pytest.mark.parametrize("act", [review.shorten, review.revoke, review.keep])
@@ -359,9 +349,9 @@ def test_nothing_is_decided_without_a_reason(month: timedelta, act: Any) -> None
     _part("a", "330")
 
     with pytest.raises(review.CannotDecide):
-        act(_event("a"), ANNA, " ")
+        act(event_of("a"), ANNA, " ")
 
-    assert _state("a")[2] == "OPEN"
+    assert state_of("a")[2] == "OPEN"
     assert _length() == month
 
 
@@ -370,11 +360,11 @@ def test_a_booking_cannot_be_shortened(buyer: User) -> None:
     _tell("paid", merchant_uid=booking.order.merchant_uid)
     _part("a", "330")
 
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
 
-    assert _state("a")[1:] == ("PARTIAL_REFUND", "OPEN")
+    assert state_of("a")[1:] == ("PARTIAL_REFUND", "OPEN")
     assert Booking.objects.get().status == "CONFIRMED"
-    review.revoke(_event("a"), ANNA, "then all of it")
+    review.revoke(event_of("a"), ANNA, "then all of it")
     assert Booking.objects.get().status == "CANCELED"
 
 
@@ -383,15 +373,15 @@ def test_shorten_debits_the_part_of_a_topup(topped_up: Wallet, amount: str) -> N
     """Also where the part of the whole is no finite decimal."""
     _part("a", amount)
 
-    review.shorten(_event("a"), ANNA, "in proportion")
+    review.shorten(event_of("a"), ANNA, "in proportion")
 
     assert Wallet.objects.get().balance == Decimal(990) - Decimal(amount)
-    assert _state("a")[2] == "RESOLVED"
+    assert state_of("a")[2] == "RESOLVED"
 
 
 def test_a_refund_of_the_rest_debits_the_rest_of_a_topup(topped_up: Wallet) -> None:
     _part("a", "495")
-    review.shorten(_event("a"), ANNA, "half")
+    review.shorten(event_of("a"), ANNA, "half")
 
     _part("b", "495")
 
@@ -404,14 +394,14 @@ def test_a_wallet_too_short_for_its_part_is_for_a_person(topped_up: Wallet) -> N
     wallets.reserve(payment_id=held, wallet_id=topped_up.pk, amount=Decimal(900))
     _part("a", "495")
 
-    review.shorten(_event("a"), ANNA, "half")
+    review.shorten(event_of("a"), ANNA, "half")
 
-    assert _state("a") == ("FAILED_FINAL", "WALLET_SHORT", "OPEN")
+    assert state_of("a") == ("FAILED_FINAL", "WALLET_SHORT", "OPEN")
     assert Wallet.objects.get().balance == 990
     wallets.release(held)
-    review.reprocess(_event("a"), ANNA)
+    review.reprocess(event_of("a"), ANNA)
     # It was said that half of it goes, or it is asked again.
-    assert Wallet.objects.get().balance == 495 or _state("a")[1:] == ("PARTIAL_REFUND", "OPEN")
+    assert Wallet.objects.get().balance == 495 or state_of("a")[1:] == ("PARTIAL_REFUND", "OPEN")
 
 
 def test_what_came_back_before_it_was_given_is_heard(buyer: User, monthly: Plan) -> None:
@@ -420,8 +410,8 @@ def test_what_came_back_before_it_was_given_is_heard(buyer: User, monthly: Plan)
     _tell("paid", event_id="e")
 
     assert _refunded() == ("SUCCEEDED", 330)
-    assert _state("e") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
-    review.shorten(_event("e"), ANNA, "a third")
+    assert state_of("e") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
+    review.shorten(event_of("e"), ANNA, "a third")
     assert Grant.objects.get().shortened_for == 330
 
 
@@ -432,7 +422,7 @@ def test_a_refund_in_another_currency_is_for_a_person(month: timedelta, status: 
     )
 
     assert _refunded() == ("SUCCEEDED", 0)
-    assert _state("k") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
+    assert state_of("k") == ("PROCESSED", "PARTIAL_REFUND", "OPEN")
 
 
 def test_a_failed_refund_gives_back_what_was_really_cut(month: timedelta) -> None:
@@ -442,10 +432,10 @@ def test_a_failed_refund_gives_back_what_was_really_cut(month: timedelta) -> Non
     Subscription.objects.update(current_period_end=F("current_period_end") - by)
     end = Subscription.objects.get().current_period_end
     _part("a", "330")
-    review.shorten(_event("a"), ANNA, "a third")
+    review.shorten(event_of("a"), ANNA, "a third")
     _tell("refund_failed", refund_id="a", amount=None, event_id="f")
 
-    review.reinstate(_event("f"), ANNA, "bounced")
+    review.reinstate(event_of("f"), ANNA, "bounced")
 
     assert abs(Subscription.objects.get().current_period_end - end) < timedelta(minutes=1)
     assert Subscription.objects.get().status == "ACTIVE"

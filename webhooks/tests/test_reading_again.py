@@ -11,15 +11,14 @@ from billing.facts import FactKind
 from billing.models import Grant, OutboxMessage, Payment, Refund
 from subscriptions.models import Plan, User
 from tests.factories import UserFactory
+from tests.people import ANNA
 from tests.sending import deliver, paid
 from webhooks import linking, review
-from webhooks.audit import Actor
 from webhooks.models import WebhookEvent
 from webhooks.providers import tilda
 
 pytestmark = pytest.mark.django_db
 
-ANNA = Actor("staff:anna", is_person=True)
 Mapping = Callable[[str, FactKind | None], None]
 
 

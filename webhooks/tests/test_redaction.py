@@ -17,17 +17,16 @@ from billing.outbox.snapshots import payment_snapshot
 from subscriptions.models import Plan, Subscription, User
 from tests.factories import StaffFactory, UserFactory
 from tests.looking import contents
+from tests.people import ANNA
 from tests.sending import deliver, paid, result
 from webhooks import archive as archives
 from webhooks import redaction, review
 from webhooks.archive import clearing
-from webhooks.audit import Actor
 from webhooks.models import AuditEntry, WebhookEvent
 from webhooks.tests.archiving import archive, data_files, documents, old_event, run_command
 
 pytestmark = pytest.mark.django_db
 
-ANNA = Actor("staff:anna", is_person=True)
 EMAIL = "buyer@example.com"
 
 

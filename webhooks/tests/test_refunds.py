@@ -17,14 +17,14 @@ from billing.models import Booking, EntryKind, Grant, Order, Payment, Wallet, Wa
 from billing.purchases import subscription_time
 from subscriptions.models import Plan, Subscription, User
 from tests.factories import BookingFactory, OrderFactory, TopupFactory
+from tests.looking import event_of, state_of
+from tests.people import ANNA
 from tests.sending import deliver, paid, result
 from webhooks import review
-from webhooks.audit import Actor
 from webhooks.models import AuditEntry, WebhookEvent
 
 pytestmark = pytest.mark.django_db
 
-ANNA = Actor("staff:anna", is_person=True)
 DAY = timedelta(days=1)
 
 
@@ -35,15 +35,6 @@ def _now() -> datetime:
         (now,) = cursor.fetchone()
     assert isinstance(now, datetime)
     return now
-
-
-def _event(event_id: str) -> WebhookEvent:
-    return WebhookEvent.objects.get(external_event_id=event_id)
-
-
-def _state(event_id: str) -> tuple[str, str | None, str | None]:
-    event = _event(event_id)
-    return event.status, event.error_code, event.review
 
 
 def _tell(payment_id: str, status: str, **fields: Any) -> tuple[int, str]:
@@ -82,7 +73,7 @@ def test_a_refund_takes_back_what_the_payment_gave(buyer: User, monthly: Plan) -
 
     assert _tell("p", "refunded", event_id="back") == (200, "processed")
 
-    assert _state("back") == ("PROCESSED", None, None)
+    assert state_of("back") == ("PROCESSED", None, None)
     payment, grant = Payment.objects.get(), Grant.objects.get()
     assert payment.status == "REFUNDED"
     assert payment.amount_refunded == 990
@@ -111,7 +102,7 @@ def test_a_cancel_that_nobody_can_place_takes_nothing_back(buyer: User, monthly:
 
     assert _tell("p", "canceled", event_id="c") == (200, "failed_final")
 
-    assert _state("c") == ("FAILED_FINAL", "CANCEL_UNCONFIRMED", "OPEN")
+    assert state_of("c") == ("FAILED_FINAL", "CANCEL_UNCONFIRMED", "OPEN")
     assert Grant.objects.get().revoked_at is None
     assert Payment.objects.get().status == "SUCCEEDED"
 
@@ -122,10 +113,10 @@ def test_a_cancel_can_be_confirmed_by_a_person(buyer: User, monthly: Plan) -> No
     _tell("p", "paid")
     _tell("p", "canceled", event_id="c")
 
-    review.revoke(_event("c"), ANNA, "looked it up: the money went back")
+    review.revoke(event_of("c"), ANNA, "looked it up: the money went back")
 
     assert Grant.objects.get().revoked_at is not None
-    assert _state("c")[2] == "RESOLVED"
+    assert state_of("c")[2] == "RESOLVED"
 
 
 def test_what_was_revoked_is_not_revoked_again(three: list[Grant]) -> None:
@@ -134,7 +125,7 @@ def test_what_was_revoked_is_not_revoked_again(three: list[Grant]) -> None:
 
     _tell("a", "refunded", event_id="again")
     _tell("a", "dispute_lost", event_id="lost")
-    review.reprocess(_event("again"), ANNA)
+    review.reprocess(event_of("again"), ANNA)
 
     assert list(Grant.objects.order_by("pk").values_list()) == before
     assert AuditEntry.objects.filter(action="payment_revoked").count() == 1
@@ -165,7 +156,7 @@ def test_a_grant_that_somebody_else_revoked_meanwhile_is_left_alone(
 
     assert _tell("p", "refunded", event_id="back") == (200, "failed_retryable")
 
-    assert _event("back").error_message == "ChangedMeanwhile"
+    assert event_of("back").error_message == "ChangedMeanwhile"
     # Rolled back with everything else.
     assert _given() == before
 
@@ -179,7 +170,7 @@ def test_a_grant_that_somebody_else_reinstated_meanwhile_is_left_alone(
     _somebody_is_faster(monkeypatch, "reinstate", revoked_at=None)
 
     with pytest.raises(review.CannotDecide, match="ChangedMeanwhile"):
-        review.reinstate(_event("dispute_won"), ANNA, "won")
+        review.reinstate(event_of("dispute_won"), ANNA, "won")
 
     assert _given() == before
 
@@ -193,7 +184,7 @@ def test_a_late_success_of_a_refunded_payment_grants_nothing(
 
     assert _tell("p", status, event_id="late") == (200, "ignored")
 
-    assert _state("late") == ("IGNORED", "OUT_OF_ORDER", None)
+    assert state_of("late") == ("IGNORED", "OUT_OF_ORDER", None)
     assert Grant.objects.get().revoked_at is not None
     assert Subscription.objects.get().status == "INACTIVE"
 
@@ -326,7 +317,7 @@ def test_a_booking_that_others_changed_is_for_a_person(buyer: User) -> None:
 
     assert _tell("p", "refunded", event_id="back") == (200, "failed_final")
 
-    assert _state("back") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
+    assert state_of("back") == ("FAILED_FINAL", "ORDER_CLOSED", "OPEN")
     assert Grant.objects.get().revoked_at is None
 
 
@@ -361,7 +352,7 @@ def test_a_wallet_that_has_too_little_is_for_a_person(buyer: User, how: str) -> 
 
     assert _tell("p", "refunded", event_id="back") == (200, "failed_final")
 
-    assert _state("back") == ("FAILED_FINAL", "WALLET_SHORT", "OPEN")
+    assert state_of("back") == ("FAILED_FINAL", "WALLET_SHORT", "OPEN")
     payment, grant = Payment.objects.get(), Grant.objects.get()
     assert (payment.status, payment.subscription_applied_at is None) == ("REFUNDED", False)
     assert grant.revoked_at is None
@@ -376,13 +367,13 @@ def test_what_a_wallet_was_short_of_is_taken_once_it_is_there(buyer: User) -> No
     wallets.commit(held)
     _tell("p", "refunded", event_id="back")
 
-    review.reprocess(_event("back"), ANNA)
-    assert _state("back") == ("FAILED_FINAL", "WALLET_SHORT", "OPEN")
+    review.reprocess(event_of("back"), ANNA)
+    assert state_of("back") == ("FAILED_FINAL", "WALLET_SHORT", "OPEN")
     wallets.credit(wallet_id=wallet.pk, amount=Decimal(990), kind=EntryKind.MANUAL, payment_id=None)
     for _ in range(2):
-        review.reprocess(_event("back"), ANNA)
+        review.reprocess(event_of("back"), ANNA)
 
-    assert _state("back") == ("PROCESSED", None, "RESOLVED")
+    assert state_of("back") == ("PROCESSED", None, "RESOLVED")
     assert Wallet.objects.get().balance == 0
     assert _entries()[-1] == ("TOPUP_REVOKED", -990)
     assert Grant.objects.get().revoked_at is not None
@@ -393,13 +384,13 @@ def test_a_refund_that_failed_while_the_wallet_was_short_can_be_settled(buyer: U
     wallet = _topped_up(buyer)
     wallets.reserve(payment_id=uuid4(), wallet_id=wallet.pk, amount=Decimal(900))
     _tell("p", "refunded", refund_id="r", event_id="back")
-    assert _state("back")[1] == "WALLET_SHORT"
+    assert state_of("back")[1] == "WALLET_SHORT"
 
     _tell("p", "refund_failed", refund_id="r", event_id="f")
 
     # The money stayed and so did the top-up: a person can say so.
-    assert _state("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
-    review.reinstate(_event("f"), ANNA, "bounced")
+    assert state_of("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
+    review.reinstate(event_of("f"), ANNA, "bounced")
     assert Payment.objects.get().status == "SUCCEEDED"
     assert Wallet.objects.get().balance == 990
     assert not WebhookEvent.objects.filter(review="OPEN").exists()
@@ -424,19 +415,19 @@ def test_a_failed_refund_after_a_revoke_opens_reinstate(three: list[Grant]) -> N
 
     assert _tell("a", "refund_failed", refund_id="r", event_id="f") == (200, "processed")
 
-    assert _state("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
+    assert state_of("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
     # Until a person says so, nothing is given again.
     assert _grant("a").revoked_at is not None
     assert Payment.objects.get(external_payment_id="a").status == "REFUNDED"
     end = Subscription.objects.get().current_period_end
-    review.reinstate(_event("f"), ANNA, "the refund bounced")
+    review.reinstate(event_of("f"), ANNA, "the refund bounced")
 
     again = _grant("a")
     assert (again.pk, again.revoked_at, again.revoked_because) == (first.pk, None, None)
     # Exactly what was taken, behind all that the customer has now.
     assert (again.starts_at, _length(again)) == (end, _length(first) - 10 * DAY)
     assert Subscription.objects.get().current_period_end == again.ends_at
-    assert _state("f")[2] == "RESOLVED"
+    assert state_of("f")[2] == "RESOLVED"
     payment = Payment.objects.get(external_payment_id="a")
     assert payment.status == "SUCCEEDED"
     assert payment.amount_refunded == 0
@@ -453,7 +444,7 @@ def test_reinstating_the_only_grant_at_once_gives_it_back_as_it_was(
     _days_pass(10)
     _tell("p", "refunded", refund_id="r")
     _tell("p", "refund_failed", refund_id="r", event_id="f")
-    review.reinstate(_event("f"), ANNA, "bounced")
+    review.reinstate(event_of("f"), ANNA, "bounced")
 
     grant = Grant.objects.get()
     assert (grant.starts_at, grant.ends_at) == tuple(at and at - 10 * DAY for at in before)
@@ -467,14 +458,14 @@ def test_a_failed_refund_may_tell_its_amount(buyer: User, monthly: Plan, amount:
 
     _tell("p", "refund_failed", refund_id="r", amount=amount, event_id="f")
 
-    assert _state("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
+    assert state_of("f") == ("PROCESSED", "REINSTATE_DUE", "OPEN")
     assert Payment.objects.get().amount_refunded == 0
 
 
 def test_reinstating_twice_reinstates_once(three: list[Grant]) -> None:
     _tell("a", "refunded", refund_id="r")
     _tell("a", "refund_failed", refund_id="r", event_id="f")
-    seen = _event("f")
+    seen = event_of("f")
 
     outcomes = [review.reinstate(seen, ANNA, "bounced").result for _ in range(2)]
 
@@ -491,7 +482,7 @@ def test_reinstating_confirms_the_booking_and_credits_the_wallet_again(buyer: Us
     for name in ("p", "q"):
         _tell(name, "refunded", refund_id=name)
         _tell(name, "refund_failed", refund_id=name, event_id=f"f-{name}")
-        review.reinstate(_event(f"f-{name}"), ANNA, "bounced")
+        review.reinstate(event_of(f"f-{name}"), ANNA, "bounced")
 
     assert set(Order.objects.values_list("status", flat=True)) == {"PAID"}
     assert Booking.objects.get().status == "CONFIRMED"
@@ -505,12 +496,12 @@ def test_an_order_that_another_payment_paid_since_cannot_be_reinstated(buyer: Us
     _tell("p", "paid", **told)
     _tell("p", "refunded", refund_id="r", **told)
     _tell("q", "paid", event_id="q", **told)
-    review.apply_anyway(_event("q"), ANNA, "paid again")
+    review.apply_anyway(event_of("q"), ANNA, "paid again")
     _tell("p", "refund_failed", refund_id="r", event_id="f", **told)
 
-    review.reinstate(_event("f"), ANNA, "bounced")
+    review.reinstate(event_of("f"), ANNA, "bounced")
 
-    assert _state("f") == ("FAILED_FINAL", "ORDER_ALREADY_PAID", "OPEN")
+    assert state_of("f") == ("FAILED_FINAL", "ORDER_ALREADY_PAID", "OPEN")
     live = Grant.objects.get(revoked_at__isnull=True)
     assert live.payment.external_payment_id == "q"
     assert Booking.objects.get().status == "CONFIRMED"
@@ -520,7 +511,7 @@ def test_a_reason_is_required_and_only_what_is_open_can_be_decided(three: list[G
     _tell("a", "refunded", refund_id="r", event_id="back")
     _tell("a", "refund_failed", refund_id="r", event_id="f")
 
-    for event, reason in ((_event("f"), " "), (_event("back"), "why not")):
+    for event, reason in ((event_of("f"), " "), (event_of("back"), "why not")):
         with pytest.raises(review.CannotDecide):
             review.reinstate(event, ANNA, reason)
 

@@ -8,7 +8,7 @@ import pytest
 
 from billing.models import Fact, Grant, Payment
 from subscriptions.models import Plan, Subscription, User
-from tests.looking import contents
+from tests.looking import contents, event_of
 from tests.sending import deliver, paid, result
 from webhooks import process as processing
 from webhooks.models import AuditEntry, WebhookEvent
@@ -17,12 +17,8 @@ pytestmark = pytest.mark.django_db
 MONDAY, TUESDAY = ("2024-01-01T10:00:00Z", "2024-01-02T10:00:00Z")
 
 
-def _event(event_id: str) -> WebhookEvent:
-    return WebhookEvent.objects.get(external_event_id=event_id, conflict_of=None)
-
-
 def _ended(event_id: str) -> tuple[str, str | None]:
-    event = _event(event_id)
+    event = event_of(event_id)
     return event.status, event.error_code
 
 
@@ -177,7 +173,7 @@ def test_another_event_that_brings_the_email_settles_the_parked_ones(
     assert result(answer) == (200, "processed")
     for event_id in ("first", "second", "third"):
         assert _ended(event_id) == ("PROCESSED", None)
-        assert _event(event_id).next_attempt_at is None
+        assert event_of(event_id).next_attempt_at is None
     assert Grant.objects.count() == 1
     assert Payment.objects.get().user == buyer
 
@@ -208,7 +204,7 @@ def test_a_second_event_that_tells_the_right_amount_settles_the_review(
     assert result(deliver(paid(event_id="second", external_payment_id="p"))) == (200, "processed")
 
     assert _ended("first") == ("PROCESSED", None)
-    assert _event("first").review == "RESOLVED"
+    assert event_of("first").review == "RESOLVED"
 
 
 @pytest.mark.parametrize(("first", "second"), [(MONDAY, TUESDAY), (TUESDAY, MONDAY), (None, None)])
@@ -221,7 +217,7 @@ def test_a_second_event_with_another_amount_goes_to_review(
 
     assert result(answer) == (200, "failed_final")
     assert _ended("odd") == ("FAILED_FINAL", "AMOUNT_MISMATCH")
-    assert _event("odd").review == "OPEN"
+    assert event_of("odd").review == "OPEN"
     assert Grant.objects.count() == 1
 
 
@@ -276,7 +272,7 @@ def test_what_takes_an_applied_payment_back_is_for_a_person(
 
     assert Payment.objects.get().status == payment_status
     assert _ended(status) == ("PROCESSED", code)
-    assert _event(status).review == "OPEN"
+    assert event_of(status).review == "OPEN"
 
 
 @pytest.mark.parametrize("order", list(permutations(["paid", "canceled"])))
