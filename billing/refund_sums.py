@@ -68,7 +68,7 @@ def total_refunded(facts: list[Fact], failures: list[Fact], told: Fact | None) -
     # Two systems that tell of one charge tell of each of its refunds twice, by other ids.
     sums: dict[str, Decimal] = defaultdict(Decimal)
     named = {fact.refund_id: fact for fact in reversed(given) if fact.refund_id}
-    amounts = {refund.refund_id: refund.amount for refund in refunds_told(left, told)}
+    amounts = {refund.refund_id: refund.amount for refund in refunds_told(given, told)}
     for refund_id, fact in named.items():
         sums[_system(fact)] += amounts.get(refund_id or "") or Decimal(0)
     # Without an id nobody can tell two refunds from one that was told twice.
@@ -84,11 +84,13 @@ def total_refunded(facts: list[Fact], failures: list[Fact], told: Fact | None) -
 
 
 def refunds_told(facts: list[Fact], told: Fact | None) -> list[RefundTold]:
-    """One per refund id: told twice, it counts once."""
-    failed = {fact.refund_id for fact in facts if fact.kind == FactKind.REFUND_FAILED}
+    """One per refund id: told twice, it counts once. How much it was, the refund itself says; its
+    failure only where nothing else does."""
+    failures = [fact for fact in facts if fact.kind == FactKind.REFUND_FAILED]
+    failed = {fact.refund_id for fact in failures}
     refunds: dict[str, RefundTold] = {}
-    for fact in facts:
-        if not fact.refund_id or fact.kind not in (*GIVE_BACK, FactKind.REFUND_FAILED):
+    for fact in [*(fact for fact in facts if fact.kind in GIVE_BACK), *failures]:
+        if not fact.refund_id:
             continue
         known = refunds.get(fact.refund_id)
         amount = (known.amount if known else None) or _own_amount(fact, told)

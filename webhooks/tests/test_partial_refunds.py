@@ -439,3 +439,18 @@ def test_a_failed_refund_gives_back_what_was_really_cut(month: timedelta) -> Non
 
     assert abs(Subscription.objects.get().current_period_end - end) < timedelta(minutes=1)
     assert Subscription.objects.get().status == "ACTIVE"
+
+
+@pytest.mark.parametrize("event_id", ["before", "zafter"])
+def test_the_failure_of_a_part_does_not_say_how_much_the_part_was(
+    month: timedelta, event_id: str
+) -> None:
+    """Some senders put the payment's own amount into every event; and without times the order of
+    events is that of their ids."""
+    _part("a", "330", event_id="part")
+
+    _tell("refund_failed", refund_id="a", amount="990", event_id=event_id)
+
+    assert _refunded() == ("SUCCEEDED", 0)
+    assert Refund.objects.get().amount == 330
+    assert Grant.objects.get().revoked_at is None
